@@ -1,0 +1,1 @@
+"""Long runs: every function of a real program open at its entry and its exits (`make whole`)."""

@@ -1,0 +1,12 @@
+create temp table made as select n, md5(n::text) as text, (n * 7919) % 1000 as number from generate_series(1, 20000) n; create index on made (number); select count(*) from made;
+select string_agg(text, '' order by n) ~ 'abc' from made where n < 500;
+select sum(number), count(distinct number), min(text), max(text) from made;
+select count(*) from made a join made b on a.number = b.number where a.n < 300;
+with recursive t(n, a, b) as (select 1, 0::numeric, 1::numeric union all select n + 1, b, a + b from t where n < 300) select max(b) from t;
+do $$ declare i int; caught int := 0; begin for i in 1..2000 loop begin if i % 3 = 0 then raise exception 'no %', i; elsif i % 3 = 1 then perform 1 / (i % 7); end if; exception when division_by_zero then caught := caught + 1; when others then caught := caught + 2; end; end loop; perform set_config('made.caught', caught::text, false); end $$; select current_setting('made.caught');
+select jsonb_agg(x order by x)::text from (select jsonb_build_object('n', n, 'l', array[n, n + 1]) x from generate_series(1, 50) n) y;
+select regexp_replace('The quick brown fox', '(\w+) (\w+)', '\2 \1', 'g');
+select to_char(date '2020-02-29' + interval '1 year', 'YYYY-MM-DD') || extract(epoch from timestamp '2001-01-01');
+update made set number = number + 1 where n % 3 = 0 ; select sum(number) from made;
+delete from made where n % 2 = 0 ; select count(*) from made;
+select sum(rank) from (select rank() over (partition by number % 10 order by n) from made) w;
