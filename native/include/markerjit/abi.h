@@ -869,10 +869,11 @@ struct mj_kept {
  *                  controllers
  *     directories  MJ_DIRECTORIES of them, MJ_DIRECTORY_SIZE bytes each: struct mj_code[]
  *     places       uint64_t[places_mask + 1]: 0 for a free one, 1 where it is claimed, else the
- * upper half of the stack's hash and its number words        uint64_t[words_room]: the stacks. The
- * number of a stack is that of its first word: how many frames, and from MJ_STACK_END on what ended
- * it. The frames follow, the innermost first rules        the tables, each as
- * markerjit/unwind/table.py has it
+ *                  upper half of the stack's hash and its number
+ *     words        uint64_t[words_room]: the stacks. The number of a stack is that of its first
+ *                  word: how many frames, and from MJ_STACK_END on what ended it. The frames
+ *                  follow, the innermost first
+ *     rules        the tables, each as markerjit/unwind/table.py has it
  *
  * A directory is written when it is nobody's, and is in force when `directory` has its number; that
  * of number n is in the place n % MJ_DIRECTORIES. So a walk that finds, at its end, that as many
