@@ -361,9 +361,8 @@ def print_table(
     if has_stack(rows):
         _print_blocks(rows, options, header, cells)
     elif rows:
-        output.print_table(
-            [*key_header(options.by), *header], [[*key_words(row.key), *cells(row)] for row in rows]
-        )
+        lines = [[*key_words(row.key, row.names), *cells(row)] for row in rows]
+        output.print_table([*key_header(options.by), *header], lines)
     output.say(summary_words(answers, len(rows)) if options.by else events_words(answers))
 
 
@@ -376,7 +375,7 @@ def _print_blocks(
     """Print keys with stacks: what was added up, and the frames below it."""
     names = key_header(options.by)
     for row in rows:
-        words = zip((*header, *names), (*cells(row), *key_words(row.key)), strict=True)
+        words = zip((*header, *names), (*cells(row), *key_words(row.key, row.names)), strict=True)
         output.say("  ".join(f"{name} {cell}" for name, cell in words))
         for line in key_lines(row.key):
             output.say(f"    {line}", hanging=8)
@@ -387,7 +386,7 @@ def print_pictures(answers: Answers, options: argparse.Namespace) -> None:
     rows = answers.rows[: options.top or _TOP_OF_PICTURES]
     for row in rows:
         if options.by:
-            output.say(f"{', '.join(key_words(row.key))}: {row.events:,}")
+            output.say(f"{', '.join(key_words(row.key, row.names))}: {row.events:,}")
             for line in key_lines(row.key):
                 output.say(f"    {line}", hanging=8)
         for line in histogram_lines(row.answer):  # type: ignore[arg-type]

@@ -57,10 +57,12 @@ Answer = int | Statistics | Histogram | Sketch
 
 class AggregateRow(NamedTuple):
     """A key, and what was added up for it. A text that was NULL or could not be read is None, and
-    so is a stack that is not known."""
+    so is a stack that is not known. Where the key has pointers, `names` are those of its parts:
+    where in the code a pointer is, such as `kv_get+0x1f`, or its number; None of other parts."""
 
     key: tuple[KeyValue, ...]
     answer: Answer
+    names: tuple[str | None, ...] = ()
 
     @property
     def events(self) -> int:
@@ -113,7 +115,7 @@ class Answers(NamedTuple):
         up, else the number of its events. What else is in a key stands above the stack. Raises
         BadArgument for a sum that is not of integers from 0 on, and where no key has a stack."""
         tree, unit = SampledTree(), "event"
-        for key, answer in self.rows:
+        for key, answer, _ in self.rows:
             weight: Number = events_of(answer)
             if isinstance(answer, Statistics) and answer.sum is not None:
                 weight, unit = answer.sum, "unit"
@@ -237,11 +239,29 @@ def answers_of(totals: Totals, shape: Shape, room: int, *, is_interval: bool = F
 
 def _by_key(rows: Iterable[AggregateRow]) -> list[AggregateRow]:
     """Those with the same key as one."""
-    by_key: dict[tuple[KeyValue, ...], Answer] = {}
-    for key, answer in rows:
-        before = by_key.get(key)
-        by_key[key] = answer if before is None else _sum(before, answer)
-    return [AggregateRow(*row) for row in by_key.items()]
+    by_key: dict[tuple[KeyValue, ...], AggregateRow] = {}
+    for row in rows:
+        before = by_key.setdefault(row.key, row)
+        if before is not row:
+            by_key[row.key] = before._replace(answer=_sum(before.answer, row.answer))
+    return list(by_key.values())
+
+
+def with_names(
+    answers: Answers, parts: Sequence[KeyPart], name_of: Callable[[int], str]
+) -> Answers:
+    """The answers with the names of the pointers of their keys."""
+    pointers = [part.type is Type.POINTER for part in parts]
+    rows = tuple(
+        row._replace(
+            names=tuple(
+                name_of(value) if is_pointer and isinstance(value, int) else None
+                for value, is_pointer in zip(row.key, pointers, strict=True)
+            )
+        )
+        for row in answers.rows
+    )
+    return answers._replace(rows=rows)
 
 
 def with_stacks(
@@ -254,12 +274,12 @@ def with_stacks(
     have several."""
     places = [at for at, part in enumerate(parts) if part.type is Type.STACK]
     rows = []
-    for key, answer in answers.rows:
-        values = list(key)
+    for row in answers.rows:
+        values = list(row.key)
         for at in places:
             number = values[at]
             values[at] = stack_of(number) if isinstance(number, int) else None
-        rows.append(AggregateRow(tuple(values), answer))
+        rows.append(row._replace(key=tuple(values)))
     return answers._replace(rows=_sorted(_by_key(rows)), lost_stacks=lost)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from markerjit.events.aggregates import AggregateRow, Answers, KeyValue, Statistics
 from markerjit.facts import Json
-from markerjit.printable import counted
+from markerjit.printable import counted, printable
 from markerjit.questions.aggregates import keys_of
 from markerjit.questions.buckets import Bucket, Histogram, Number, Sketch
 from markerjit.unwind.frames import WalkedStack
@@ -33,7 +33,8 @@ def answers_facts(answers: Answers) -> Json:
 
 
 def _row_facts(row: AggregateRow) -> Json:
-    facts: Json = {"key": [_key_facts(value) for value in row.key], "count": row.events}
+    names = {"names": list(row.names)} if row.names else {}
+    facts: Json = {"key": [_key_facts(value) for value in row.key], **names, "count": row.events}
     match row.answer:
         case Statistics() as answer:
             values = {name: getattr(answer, name) for name in ("sum", "min", "max", "avg")}
@@ -69,10 +70,17 @@ def key_header(by: str | None) -> list[str]:
     return [part.upper() if part.isidentifier() else part for part in parts]
 
 
-def key_words(key: Sequence[object]) -> list[str]:
-    """The values of a key as cells; a bool as Python writes it. A stack is its innermost function:
-    its frames stand below."""
-    return [value.labels[-1] if isinstance(value, WalkedStack) else str(value) for value in key]
+def key_words(key: Sequence[object], names: Sequence[str | None] = ()) -> list[str]:
+    """The values of a key as cells, or their names; a bool as Python writes it. A stack is its
+    innermost function: its frames stand below."""
+    return [
+        printable(name) if name else _cell(value)
+        for value, name in zip(key, names or (None,) * len(key), strict=True)
+    ]
+
+
+def _cell(value: object) -> str:
+    return value.labels[-1] if isinstance(value, WalkedStack) else str(value)
 
 
 def has_stack(rows: Sequence[AggregateRow]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from markerjit.arena.aggregates import Size, Words
 from markerjit.errors import MarkerError
@@ -18,6 +19,7 @@ from markerjit.events.aggregates import (
     answers_of,
     since,
     totals_of,
+    with_names,
     with_stacks,
     words_of,
 )
@@ -29,10 +31,15 @@ from markerjit.session.asking import divide, rest_of
 from markerjit.session.held import Gathering, Leg, Source, held, make
 from markerjit.session.holding import refuse_added_up, take
 from markerjit.session.switch import Switcher
+from markerjit.session.target import Target
 from markerjit.session.turn import Turn
 from markerjit.session.walked import WalkedStacks
 from markerjit.sites import ProbeName
 from markerjit.tuples import NamedTuple
+
+if TYPE_CHECKING:  # imported where a key has pointers
+    from markerjit.session.addresses import AddressNames
+
 
 DEFAULT_KEYS = {Does.QUANTILES: 64}
 """Keys for which there is room: the sketch of one takes 15 KiB or more for each CPU, twice."""
@@ -43,12 +50,22 @@ class AddingUp(Gathering[Words]):
     """An aggregate of a process while its markers add to it, and its last sums afterwards."""
 
     def __init__(
-        self, source: Source[Words], shape: Shape, stacks: WalkedStacks | None = None
+        self,
+        source: Source[Words],
+        shape: Shape,
+        target: Target,
+        stacks: WalkedStacks | None = None,
     ) -> None:
         """`stacks` where the key has one."""
         super().__init__(source)
         self._stacks = stacks
         self.shape = shape
+        self._names: AddressNames | None = None
+        if any(part.type is Type.POINTER for part in shape.key):
+            from markerjit.session.addresses import AddressNames
+
+            self._names = AddressNames(target)
+            self._names.prepare()
         self._before: Totals | None = None
 
     def read(self) -> Answers:
@@ -65,6 +82,10 @@ class AddingUp(Gathering[Words]):
         return self._named(answers)
 
     def _named(self, answers: Answers) -> Answers:
+        """With the stacks of keys, and with the names of pointers, which are looked up as long as
+        the process runs."""
+        if self._names is not None:
+            answers = with_names(answers, self.shape.key, self._names.of)
         if self._stacks is None:
             return answers
         if not self._source.is_over:
@@ -94,7 +115,7 @@ def added_up(switcher: Switcher, job: Job) -> Iterator[AddingUp]:
     with ExitStack() as behind, held(switcher, prepare) as prepared:
         has_stack = any(part.type is Type.STACK for part in prepared.shape.key)
         stacks = WalkedStacks(switcher) if has_stack else None
-        adding = AddingUp(prepared.source, prepared.shape, stacks)
+        adding = AddingUp(prepared.source, prepared.shape, switcher.target, stacks)
         if stacks:
             stacks.look()
             behind.callback(_find_stacks, adding)  # when the markers are off

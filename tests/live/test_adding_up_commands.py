@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.commands import cli
+from tests.support.programs import Target
 from tests.support.terminals import in_terminal, screen_of
 from tests.support.timing import wait_until
 
@@ -124,10 +127,18 @@ def test_process_that_ends_is_said_to_have_ended(program: Any) -> None:
     assert process.returncode == 1
 
 
-def test_remarks_at_the_end_stand_above_the_last_table_and_not_on_it(program: Any) -> None:
-    new = ("--exe", program.path, "truth_key", "--by", "key", "--new")
+def test_remarks_at_the_end_stand_above_the_last_table_and_not_on_it(
+    build: Path, tmp_path: Path
+) -> None:
+    path = Path(shutil.copy(build / "truth_keys", tmp_path))  # no other test looks at this file
+    new = ("--exe", path, "truth_key", "--by", "key", "--new")
 
-    shown = screen_of(in_terminal("count", *new, "-d", "1200ms", NO_COLOR="1"))
+    program = Target(path, "1", "--keys", "4")
+    try:
+        program.wait_ready()
+        shown = screen_of(in_terminal("count", *new, "-d", "1200ms", NO_COLOR="1"))
+    finally:
+        program.end()
 
     begin, end, *table = [line for line in shown if line]
     assert begin.startswith("those that start later are seen by")

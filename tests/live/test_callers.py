@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
 import markerjit
+from markerjit.facts.aggregates import answers_facts
+from markerjit.session.addresses import AddressNames
+from markerjit.session.target import Target
 from tests.support.commands import cli, facts, one_line
 from tests.support.processes import text_of
 
@@ -105,3 +110,48 @@ def test_nonsense_is_refused_and_nothing_is_touched(
     one_line(cli(command, program.pid, *others), re.escape(says))
 
     assert text_of(program.pid) == before
+
+
+def test_keys_of_callers_have_their_names(target: Callable) -> None:
+    program = target(PROGRAM)
+    with markerjit.attach(program.pid) as session:
+        with session.aggregate(f"func:leaf@{PROGRAM}", by="caller, tid") as adding:
+            program.ask("run 20")
+            meanwhile = adding.read()
+        answers = adding.read()
+        taken = adding.take()
+
+    assert meanwhile == answers == taken
+    calls: Counter[str] = Counter()
+    for row in answers.rows:
+        name, thread = row.names
+        assert thread is None
+        assert name is not None
+        calls[name.partition("+")[0]] += row.events
+    assert (calls["direct"], calls["pointed"]) == (2 * 20, 20)
+    assert calls.keys() <= {"direct", "pointed", "turn"}
+    document = answers_facts(answers)
+    assert [row["names"] for row in document["rows"]] == [list(row.names) for row in answers.rows]
+    assert all(isinstance(row["key"][0], int) for row in document["rows"])
+
+
+def test_names_of_a_program_that_has_ended_are_known() -> None:
+    pattern = "func:libc.so*:malloc"
+    done = cli("count", pattern, "--by", "caller", "--json", "--", "/bin/ls", "/")
+    document = json.loads(done.stdout.splitlines()[-1])
+
+    assert document["rows"]
+    for row in document["rows"]:
+        assert re.fullmatch(r"[\w.~:<>(), *&-]+\+0x[0-9a-f]+", row["names"][0]), row
+
+
+def test_an_address_of_data_is_a_number(target: Callable) -> None:
+    program = target(PROGRAM)
+    looked = Target(program.pid)
+    try:
+        looked.look()
+        names = AddressNames(looked)
+
+        assert [names.of(at) for at in (0, 4096, 1 << 63)] == ["0x0", "0x1000", f"{1 << 63:#x}"]
+    finally:
+        looked.close()
