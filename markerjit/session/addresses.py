@@ -34,6 +34,8 @@ class AddressNames:
         """`kv_get+0x1f`; `libc.so.6+0x2a1f0` where no symbol is known; the number where no code is.
         An address behind a call is in the function of the call."""
         if address not in self._known:
+            if self._target.closed:
+                return f"{address:#x}"
             try:
                 self._known[address] = self._look_up(address)
             except (TargetGone, NoSuchProcess):

@@ -113,17 +113,18 @@ def added_up(switcher: Switcher, job: Job) -> Iterator[AddingUp]:
     Refused where another reader holds one of the markers, or there is no room."""
     prepare = partial(_prepare, switcher=switcher, job=job)
     with ExitStack() as behind, held(switcher, prepare) as prepared:
-        has_stack = any(part.type is Type.STACK for part in prepared.shape.key)
-        stacks = WalkedStacks(switcher) if has_stack else None
+        types = {part.type for part in prepared.shape.key}
+        stacks = WalkedStacks(switcher) if Type.STACK in types else None
         adding = AddingUp(prepared.source, prepared.shape, switcher.target, stacks)
         if stacks:
             stacks.look()
-            behind.callback(_find_stacks, adding)  # when the markers are off
+        if types & {Type.STACK, Type.POINTER}:
+            behind.callback(_look_up, adding)  # when the markers are off
         yield adding
 
 
-def _find_stacks(adding: AddingUp) -> None:
-    """At the end, as long as there is a session: have the stacks of the last sums found."""
+def _look_up(adding: AddingUp) -> None:
+    """At the end, as long as there is a session: find the stacks and the names of the last sums."""
     with suppress(MarkerError):
         adding.read()
 

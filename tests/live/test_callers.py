@@ -155,3 +155,16 @@ def test_an_address_of_data_is_a_number(target: Callable) -> None:
         assert [names.of(at) for at in (0, 4096, 1 << 63)] == ["0x0", "0x1000", f"{1 << 63:#x}"]
     finally:
         looked.close()
+
+
+def test_names_are_known_when_the_session_has_ended(target: Callable) -> None:
+    program = target(PROGRAM)
+    with markerjit.attach(program.pid) as session:
+        with session.aggregate(f"func:leaf@{PROGRAM}", by="caller") as adding:
+            program.ask("run 20")
+        seen = adding._names
+    known = adding.read()
+
+    assert {row.names[0].partition("+")[0] for row in known.rows} >= {"direct", "pointed"}
+    seen._known.clear()
+    assert all(row.names == (f"{row.key[0]:#x}",) for row in adding.read().rows)
