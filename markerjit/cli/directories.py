@@ -14,8 +14,9 @@ class Directory:
     def __init__(self, path: str, *, force: bool) -> None:
         if not path.rstrip("/").endswith(".ctf"):
             raise markerjit.Refused(
-                "several programs are written as CTF: name a directory that ends in .ctf, and "
-                "viewers show all of it in one order of time"
+                "several programs are written into a directory that ends in .ctf, where viewers "
+                "show all of it in one order of time, or into one file that ends in .jsonl, "
+                ".pftrace, .parquet or .arrow"
             )
         self._path = path
         self._force = force

@@ -77,7 +77,8 @@ def write_programs(
     progress = recording.Progress()
     with ExitStack() as stack:
         programs = begun(stack, options, end, request, pids, program)
-        writing = _Writing(programs, several.files_of(options.output, options))
+        files = several.files_of(options.output, options, are_coming=True)
+        writing = _Writing(programs, files)
         stack.callback(programs.close)
         after = stack.enter_context(ExitStack())  # is left when the markers are off
         after.callback(writing.close)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import markerjit
 from markerjit.cli import arguments, output, pager, progress, signals
+from markerjit.cli.directories import Directory
 from markerjit.cli.recording import add_columns, add_format, template_of
 from markerjit.cli.selected import add_selection, computed, selected
 from markerjit.cli.streamed import saved_to_standard_output
@@ -125,12 +126,18 @@ def _matching(traces: Sequence[Trace], pattern: str | None) -> Callable[[str], b
 def _convert(
     traces: Sequence[Trace], matches: Callable[[str], bool], options: argparse.Namespace
 ) -> None:
-    if len(traces) > 1:
-        names = ", ".join(dict.fromkeys(trace.path for trace in traces))
-        remedy = "it has no other form" if names == options.file else f"convert one of {names}"
-        raise markerjit.Refused(f"{options.file} holds several traces; {remedy}")
     with signals.Raised():  # the file gets its end
-        count = markerjit.convert(traces[0], options.output, matches, force=options.force)
+        if len(traces) == 1:
+            count = markerjit.convert(traces[0], options.output, matches, force=options.force)
+        elif markerjit.is_joint(options.output):
+            count = markerjit.join_traces(traces, options.output, matches, force=options.force)
+        else:
+            directory = Directory(options.output, force=options.force)
+            paths = [directory.path_for(trace.info.pid) for trace in traces]
+            count = sum(
+                markerjit.convert(trace, path, matches, force=options.force)
+                for trace, path in zip(traces, paths, strict=True)
+            )
     lost = _lost(traces, matches)
     if options.is_on_output:
         output.say(f"{counted(count, 'event')} on standard output, {lost:,} lost", error=True)

@@ -1,13 +1,16 @@
 """Files of several programs, which may come and go while they are written: a directory of CTF
-traces, or one file of JSON lines in one order of time."""
+traces, or one file in one order of time."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import tempfile
 from typing import Protocol
 
 import markerjit
-from markerjit.cli import recording
+from markerjit.cli import output, recording
 from markerjit.cli.directories import Directory
 
 _AT_ONCE = 10_000
@@ -37,9 +40,14 @@ def check_several(options: argparse.Namespace) -> None:
         Directory(options.output, force=options.force)
 
 
-def files_of(path: str, options: argparse.Namespace) -> Files:
-    """The files of several programs that a path means."""
-    return _Joint(path, options) if markerjit.is_joint(path) else _Separate(path, options)
+def files_of(path: str, options: argparse.Namespace, *, are_coming: bool = False) -> Files:
+    """The files of several programs that a path means. `are_coming`: some may be added when others
+    have events already."""
+    if not markerjit.is_joint(path):
+        return _Separate(path, options)
+    if are_coming and markerjit.needs_all_first(path):
+        return _Spooled(path, options)
+    return _Joint(path, options)
 
 
 class AloneFile:
@@ -103,6 +111,38 @@ class _Separate:
         self._writers.clear()
 
 
+class _Spooled:
+    """One file of a format that has to know all programs before the first event. Until they have
+    ended their traces are in a folder beside it, where they can be read whatever becomes of us."""
+
+    def __init__(self, path: str, options: argparse.Namespace) -> None:
+        self._path = path
+        self._options = options
+        where, name = os.path.split(path)
+        self._folder = tempfile.mkdtemp(prefix=f".{name}-", dir=where or ".")
+        self._traces = os.path.join(self._folder, "all.ctf")
+        self._separate = _Separate(self._traces, options)
+
+    def add(self, session: markerjit.Session, stream: markerjit.EventStream) -> None:
+        self._separate.add(session, stream)
+
+    def poll(self) -> bool:
+        return self._separate.poll()
+
+    def take_finished(self) -> list[markerjit.EventStream]:
+        return self._separate.take_finished()
+
+    def close(self) -> None:
+        try:
+            self._separate.close()
+            traces = markerjit.open_traces(self._traces) if os.listdir(self._traces) else ()
+            markerjit.join_traces(traces, self._path, force=self._options.force)
+        except BaseException:
+            output.say(f"markerjit: what was recorded is in {self._traces}", error=True)
+            raise
+        shutil.rmtree(self._folder)
+
+
 class _Joint:
     """One file, in one order of time."""
 
@@ -112,6 +152,7 @@ class _Joint:
         self._streams: list[markerjit.EventStream] = []
         self._lost: dict[int, dict[tuple[int, str], int]] = {}
         self._pids: list[int] = []
+        self._noted: set[int] = set()
 
     def add(self, session: markerjit.Session, stream: markerjit.EventStream) -> None:
         self._merger.add(stream)
@@ -137,9 +178,11 @@ class _Joint:
 
     def _finished(self, number: int) -> markerjit.EventStream:
         """Note the losses of a stream, which has all of them by now."""
-        lost = self._lost.setdefault(self._pids[number], {})
-        for key, count in self._streams[number].lost().items():
-            lost[key] = max(lost.get(key, 0), count)
+        if number not in self._noted:
+            self._noted.add(number)
+            lost = self._lost.setdefault(self._pids[number], {})
+            for key, count in self._streams[number].lost().items():
+                lost[key] = lost.get(key, 0) + count
         return self._streams[number]
 
     def _write(self, batches: list[list[markerjit.Columns]]) -> bool:

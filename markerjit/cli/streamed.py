@@ -62,6 +62,14 @@ def check(options: argparse.Namespace) -> None:
         markerjit.check_output(path)
 
 
+def check_several(options: argparse.Namespace) -> None:
+    """Raise Refused where several processes cannot be written in this format."""
+    if options.format != "ctf" and not markerjit.is_joint(file_name(options) or ""):
+        raise Refused(
+            "several processes are written as CTF (--format ctf), jsonl, perfetto, parquet or arrow"
+        )
+
+
 @contextmanager
 def spool_path(options: argparse.Namespace) -> Iterator[str]:
     """Where the trace is written. It is removed at the end."""

@@ -138,8 +138,8 @@ def _check(options: argparse.Namespace, processes: targets.Chosen) -> None:
             check_several(options)
     elif is_copied:
         streamed.check(options)
-        if len(processes.pids) > 1 and options.format not in ("ctf", "jsonl"):
-            raise markerjit.Refused("several processes are written as CTF: --format ctf, or jsonl")
+        if len(processes.pids) > 1:
+            streamed.check_several(options)
     elif options.output:
         _check_output(options, processes)
 

@@ -11,9 +11,10 @@ be read up to the cut.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markerjit.ring.batch import Columns
 from markerjit.trace.arrow_table import Tables, joined, pa
 from markerjit.trace.batch import Batch
 from markerjit.trace.files import create
@@ -21,6 +22,9 @@ from markerjit.trace.header import losses_to_json, to_json
 from markerjit.trace.sink import TraceInfo
 
 HEADER, LOST = "markerjit", "markerjit.lost"
+
+Losses = Sequence[Mapping[str, Any]]
+"""As JSON has them."""
 
 _GROUP_ROWS = 1 << 20
 _GROUP_BYTES = 64 << 20
@@ -38,9 +42,41 @@ class ParquetSink:
     """Writes a Parquet file, which can be read once it is closed."""
 
     def __init__(self, path: str, info: TraceInfo, *, force: bool = False) -> None:
+        self._file = ParquetFile(path, tables_of(info), force=force)
+
+    def write(self, batch: Batch) -> None:
+        """Add the records of a batch."""
+        self._file.put(batch.columns)
+
+    def close(self, lost: Mapping[tuple[int, str], int]) -> None:
+        """Write the tables that are held back, the losses, and the table of contents."""
+        self._file.end(losses_to_json(lost))
+
+
+class ArrowSink:
+    """Writes an Arrow IPC file, also known as Feather."""
+
+    def __init__(self, path: str, info: TraceInfo, *, force: bool = False) -> None:
+        self._lost: Mapping[tuple[int, str], int] = {}
+        self._file = ArrowFile(path, tables_of(info), force=force)
+
+    def write(self, batch: Batch) -> None:
+        """Add the records of a batch."""
+        self._lost = batch.lost or self._lost
+        self._file.put(batch.columns, losses_to_json(self._lost))
+
+    def close(self, lost: Mapping[tuple[int, str], int]) -> None:
+        """Write the losses, and the table of contents."""
+        self._file.end(losses_to_json(lost))
+
+
+class ParquetFile:
+    """A Parquet file of these tables."""
+
+    def __init__(self, path: str, tables: Tables, *, force: bool = False) -> None:
         from pyarrow import parquet
 
-        self._tables = tables_of(info)
+        self._tables = tables
         self._new: list[Any] = []  # tables as they came
         self._held: list[Any] = []  # earlier tables, joined: each has more rows than the next
         self._rows = self._bytes = 0
@@ -56,11 +92,11 @@ class ParquetSink:
             write_statistics=True,
         )
 
-    def write(self, batch: Batch) -> None:
-        """Add the records of a batch."""
-        if not any(len(columns.time) for columns in batch.columns):
+    def put(self, batch: Sequence[Columns], losses: Losses = ()) -> None:
+        """Add records. What was lost is written at the end."""
+        if not any(len(columns.time) for columns in batch):
             return
-        table = self._tables.table(batch.columns)
+        table = self._tables.table(batch)
         self._rows += table.num_rows
         self._bytes += table.nbytes
         self._new.append(table)
@@ -69,12 +105,12 @@ class ParquetSink:
         elif len(self._new) >= _FEW:
             self._join()
 
-    def close(self, lost: Mapping[tuple[int, str], int]) -> None:
+    def end(self, losses: Losses) -> None:
         """Write the tables that are held back, the losses, and the table of contents."""
         try:
             if self._rows:
                 self._flush()
-            self._writer.add_key_value_metadata({LOST: json.dumps(losses_to_json(lost))})
+            self._writer.add_key_value_metadata({LOST: json.dumps(losses)})
             self._writer.close()
         finally:
             self._file.close()
@@ -98,37 +134,34 @@ class ParquetSink:
         self._file.flush()
 
 
-class ArrowSink:
-    """Writes an Arrow IPC file, also known as Feather."""
+class ArrowFile:
+    """An Arrow IPC file of these tables."""
 
-    def __init__(self, path: str, info: TraceInfo, *, force: bool = False) -> None:
-        self._tables = tables_of(info)
-        self._lost: Mapping[tuple[int, str], int] = {}
+    def __init__(self, path: str, tables: Tables, *, force: bool = False) -> None:
+        self._tables = tables
         self._file = create(path, force=force)
         options = pa.ipc.IpcWriteOptions(compression="lz4", emit_dictionary_deltas=True)
         self._writer = pa.ipc.new_file(self._file, self._tables.schema, options=options)
         self._empty = self._tables.empty_batch()
-        self._put(self._empty, {})  # writes the header
+        self._put(self._empty, ())  # writes the header
         self._file.flush()
 
-    def write(self, batch: Batch) -> None:
-        """Add the records of a batch."""
-        self._lost = batch.lost or self._lost
-        if not any(len(columns.time) for columns in batch.columns):
+    def put(self, batch: Sequence[Columns], losses: Losses = ()) -> None:
+        """Add records, and what was lost so far."""
+        if not any(len(columns.time) for columns in batch):
             return
-        table = self._tables.table(batch.columns).combine_chunks()
+        table = self._tables.table(batch).combine_chunks()
         for rows in table.to_batches(max_chunksize=_ARROW_ROWS):
-            self._put(rows, self._lost)
+            self._put(rows, losses)
         self._file.flush()
 
-    def close(self, lost: Mapping[tuple[int, str], int]) -> None:
+    def end(self, losses: Losses) -> None:
         """Write the losses, and the table of contents."""
         try:
-            self._put(self._empty, lost)
+            self._put(self._empty, losses)
             self._writer.close()
         finally:
             self._file.close()
 
-    def _put(self, batch: Any, lost: Mapping[tuple[int, str], int]) -> None:
-        metadata = {LOST: json.dumps(losses_to_json(lost))}
-        self._writer.write_batch(batch, custom_metadata=metadata)
+    def _put(self, batch: Any, losses: Losses) -> None:
+        self._writer.write_batch(batch, custom_metadata={LOST: json.dumps(losses)})

@@ -10,11 +10,24 @@ import numpy as np
 
 from markerjit.errors import BadTrace
 from markerjit.ring.batch import Columns, Texts
-from markerjit.ring.types import TEXTS, TextState, number_code
-from markerjit.trace.header import for_reading, from_json, losses_from_json, parse_json
+from markerjit.ring.types import FILLER, TEXTS, TextState, number_code
+from markerjit.trace.header import (
+    LARGEST,
+    as_text,
+    for_reading,
+    from_json,
+    is_joint,
+    losses_from_json,
+    losses_of_process,
+    of_several,
+    parse_json,
+    whole,
+)
 from markerjit.trace.missing import missing
 from markerjit.trace.reading import ColumnTrace, open_to_read
-from markerjit.trace.table import HEAD, KIND, layout
+from markerjit.trace.sink import TraceInfo
+from markerjit.trace.table import HEAD, JOINT_HEAD, KIND, layout
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.model import Field
@@ -26,8 +39,8 @@ try:
 except ImportError:
     raise missing("reading a table", "pyarrow") from None
 
-from markerjit.trace.arrow import HEADER, LOST, tables_of
-from markerjit.trace.arrow_table import CHARS
+from markerjit.trace.arrow import HEADER, LOST
+from markerjit.trace.arrow_table import CHARS, Tables
 
 _ROWS = 1 << 16
 _MAGIC_SIZE = 8
@@ -35,18 +48,35 @@ _MAGIC_SIZE = 8
 
 
 class _TableTrace(ColumnTrace):
-    """The common part of the readers of Parquet and Arrow."""
+    """The common part of the readers of Parquet and Arrow. Of a table of several processes those of
+    `pid`."""
+
+    _pid: int | None = None
 
     def _begin(self, schema: Any, metadata: Mapping[bytes, bytes]) -> None:
-        header = metadata.get(HEADER.encode())
-        if header is None:
+        text = metadata.get(HEADER.encode())
+        if text is None:
             raise BadTrace(f"{self.path} is a table, but not a trace of markerjit")
-        self.info = for_reading(from_json(self._parse_json(header), self.path))
-        self._layout = layout(self.info.types)
-        self._by_marker = {kind.marker: number for number, kind in enumerate(self.info.types)}
-        self._schema = tables_of(self.info).schema
+        header = self._parse_json(text)
+        self.programs = _programs_of(header, self.path) if is_joint(header) else ()
+        self.info = for_reading(from_json(header, self.path))
+        self._types = self.info.types
+        self._head = JOINT_HEAD if self.programs else HEAD
+        self._layout = layout(self._types, self._head)
+        self._by_marker = {kind.marker: number for number, kind in enumerate(self._types)}
+        self._schema = Tables(self._types, None, head=self._head).schema
         self._lost: Mapping[tuple[int, str], int] = {}
         self._check(schema)
+        if self._pid is not None:
+            self.info = self._info_of(self._pid)
+
+    def _info_of(self, pid: int) -> TraceInfo:
+        """The description of a process's own trace."""
+        own = [program for program in self.programs if program.pid == pid]
+        ids = {id for program in own for id in program.types}
+        sources = {place: file for program in own for place, file in program.sources.items()}
+        types = tuple(kind for kind in self._types if kind.id in ids)
+        return self.info._replace(pid=pid, command=own[-1].command, types=types, sources=sources)
 
     @property
     def lost(self) -> Mapping[tuple[int, str], int]:
@@ -78,17 +108,27 @@ class _TableTrace(ColumnTrace):
         except ValueError as error:
             raise BadTrace(f"the header of {self.path} is not JSON") from error
 
+    def _losses(self, text: bytes) -> Mapping[tuple[int, str], int]:
+        losses = self._parse_json(text)
+        if self._pid is not None:
+            losses = losses_of_process(losses, self._pid)
+        return losses_from_json(losses, self.path)
+
     def _columns(self, rows: Any) -> Iterator[Columns]:
         """A Columns for each type that occurs in the rows."""
-        for name in (*HEAD, KIND) if self._layout.has_kind else HEAD:
+        for name in (*self._head, KIND) if self._layout.has_kind else self._head:
             if rows.column(name).null_count:
                 raise BadTrace(f"{self.path} is damaged: it has an event without {name}")
+        if self._pid is not None:
+            rows = rows.filter(pc.equal(rows.column("pid"), self._pid))
         numbers = self._numbers(rows)
         present, first = np.unique(numbers, return_index=True)
         for number in present[np.argsort(first)].tolist():
             of_type = numbers == number
             selected = rows if of_type.all() else rows.filter(pa.array(of_type))
-            kind = self.info.types[number]
+            kind = self._types[number]
+            if kind not in self.info.types:
+                raise BadTrace(f"{self.path} is damaged: process {self._pid} has no {kind.marker}")
             times = selected.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
             if not self._layout.numbered:
                 times = times - self.info.clock.wall_offset_ns
@@ -105,7 +145,7 @@ class _TableTrace(ColumnTrace):
         """The index of each row's type among the types of the trace."""
         if self._layout.has_kind:
             numbers: Array = rows.column(KIND).to_numpy(zero_copy_only=False)
-            if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self.info.types):
+            if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self._types):
                 raise BadTrace(f"{self.path} is damaged: it has an event of an unknown kind")
             return numbers
         names = rows.column("name")
@@ -115,11 +155,49 @@ class _TableTrace(ColumnTrace):
         return codes
 
 
+class _Program(NamedTuple):
+    """A program in a table of several: the numbers of its types, and their sources by marker."""
+
+    pid: int
+    command: str
+    types: frozenset[int]
+    sources: Mapping[str, str]
+
+
+def _programs_of(header: Any, path: str) -> tuple[_Program, ...]:
+    try:
+        return tuple(
+            _Program(
+                whole(program["pid"], 0, LARGEST),
+                as_text(program["command"]),
+                frozenset(whole(id, 0, FILLER - 1) for id in program["types"]),
+                {as_text(marker): as_text(place) for marker, place in program["sources"].items()},
+            )
+            for program in header["programs"]
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadTrace(f"the header of {path} makes no sense: {error!r}") from error
+
+
+def only_one(trace: _TableTrace) -> _TableTrace:
+    """The trace of a table that is of one process. Raises BadTrace for one of several."""
+    if trace.programs:
+        raise of_several(trace.path)
+    return trace
+
+
+def joint_tables(path: str, kind: type[ParquetTrace] | type[ArrowTrace]) -> list[_TableTrace]:
+    """The traces of a table of several processes, in order; none for any other file."""
+    pids = dict.fromkeys(program.pid for program in kind(path).programs)
+    return [kind(path, pid) for pid in pids]
+
+
 class ParquetTrace(_TableTrace):
     """A Parquet file."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, pid: int | None = None) -> None:
         super().__init__(path)
+        self._pid = pid
         from pyarrow import parquet
 
         os.close(open_to_read(path))
@@ -134,7 +212,7 @@ class ParquetTrace(_TableTrace):
         schema = self._file.schema_arrow
         self._begin(schema, {**(schema.metadata or {}), **metadata})
         if LOST.encode() in metadata:
-            self._lost = losses_from_json(self._parse_json(metadata[LOST.encode()]), path)
+            self._lost = self._losses(metadata[LOST.encode()])
 
     def _rows(self) -> Iterator[Any]:
         yield from self._file.iter_batches(batch_size=_ROWS)
@@ -143,8 +221,9 @@ class ParquetTrace(_TableTrace):
 class ArrowTrace(_TableTrace):
     """An Arrow IPC file, also a truncated one. Its last batch has the losses."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, pid: int | None = None) -> None:
         super().__init__(path)
+        self._pid = pid
         os.close(open_to_read(path))
         self._whole = True
         try:
@@ -185,7 +264,7 @@ class ArrowTrace(_TableTrace):
 
     def _note_losses(self, metadata: Any) -> None:
         if metadata and LOST in metadata:
-            self._lost = losses_from_json(self._parse_json(metadata[LOST]), self.path)
+            self._lost = self._losses(metadata[LOST])
 
 
 def _is_like(actual: Any, expected: Any) -> bool:

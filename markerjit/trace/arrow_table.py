@@ -17,7 +17,7 @@ from markerjit.ring.types import TextState
 from markerjit.trace.collect import make_texts
 from markerjit.trace.missing import missing
 from markerjit.trace.records import in_order, is_utf8, text_values
-from markerjit.trace.table import KIND, layout, sort_of
+from markerjit.trace.table import HEAD, KIND, layout, sort_of
 
 if TYPE_CHECKING:
     from markerjit.model import Field
@@ -43,24 +43,27 @@ class Tables:
         types: Sequence[RecordType],
         clock: Calibration | None,
         metadata: Mapping[str, str] | None = None,
+        head: Sequence[str] = HEAD,
     ) -> None:
         self._clock = clock
-        self._layout = layout(types)
+        self._layout = layout(types, head)
         self._numbers = {kind.id: number for number, kind in enumerate(types)}
         self._markers = list(dict.fromkeys(kind.marker for kind in types))
         code = pa.int8() if len(self._markers) <= 128 else pa.int32()
         self._codes = code.to_pandas_dtype()
         self.names = pa.array(self._markers, pa.string())
-        head = [
-            ("time", pa.int64() if self._layout.numbered else pa.timestamp("ns", "UTC")),
-            ("cpu", pa.uint16()),
-            ("tid", pa.uint32()),
-            ("name", pa.dictionary(code, pa.string())),
-        ]
+        sorts = {
+            "time": pa.int64() if self._layout.numbered else pa.timestamp("ns", "UTC"),
+            "pid": pa.uint32(),
+            "cpu": pa.uint16(),
+            "tid": pa.uint32(),
+            "name": pa.dictionary(code, pa.string()),
+        }
+        first = [(name, sorts[name]) for name in head]
         if self._layout.has_kind:
-            head.append((KIND, pa.int32()))
+            first.append((KIND, pa.int32()))
         fields = [(name, arrow_type(sort)) for name, sort in self._layout.columns]
-        self.schema = pa.schema(head + fields, metadata=metadata)
+        self.schema = pa.schema(first + fields, metadata=metadata)
         self.texts = [name for name, sort in self._layout.columns if sort in ("string", "char")]
 
     def table(self, batch: Sequence[Columns]) -> Any:
@@ -82,9 +85,17 @@ class Tables:
         ]
         return pa.record_batch(columns, schema=self.schema)
 
+    def _number(self, kind: RecordType) -> int:
+        """The index of a type among those of the trace."""
+        return self._numbers[kind.id]
+
+    def _origin(self, columns: Columns) -> Mapping[str, Any]:
+        """The columns that say where the records come from: none, since all are of one process."""
+        return {}
+
     def _of_type(self, columns: Columns) -> Any:
         """The records of one type, with nulls for the fields that it does not have."""
-        number = self._numbers[columns.type.id]
+        number = self._number(columns.type)
         rows = len(columns.time)
         assert self._clock
         times = monotonic(columns.time, self._clock)
@@ -96,6 +107,7 @@ class Tables:
             "cpu": pa.array(columns.cpu),
             "tid": pa.array(columns.tid),
             "name": pa.DictionaryArray.from_arrays(pa.array(names), self.names),
+            **self._origin(columns),
         }
         if self._layout.has_kind:
             arrays[KIND] = pa.array(np.full(rows, number, np.int32))

@@ -23,6 +23,8 @@ from markerjit.ring.types import FILLER, RecordType, Time
 from markerjit.trace.sink import TraceInfo
 
 VERSION = 1
+JOINT = {"joint": True}
+"""What the header of a program also says in a file of several."""
 _CLASSES = {
     "i": TypeClass.SIGNED,
     "u": TypeClass.UNSIGNED,
@@ -86,10 +88,10 @@ def from_json(document: Any, path: str) -> TraceInfo:
                 whole(clock["wall_offset_ns"], -LONGEST_TIME, LONGEST_TIME),
             ),
             pid=whole(document["pid"], 0, (1 << 31) - 1),
-            command=_text(document["command"]),
-            host=_text(document["host"]),
+            command=as_text(document["command"]),
+            host=as_text(document["host"]),
             started_ns=whole(document["started_ns"], -LONGEST_TIME, LONGEST_TIME),
-            sources={_text(name): _text(place) for name, place in document["sources"].items()},
+            sources={as_text(name): as_text(place) for name, place in document["sources"].items()},
         )
         if len({kind.id for kind in info.types}) != len(info.types):
             raise ValueError("two types have one number")
@@ -164,11 +166,33 @@ def losses_to_json(lost: Mapping[tuple[int, str], int]) -> list[dict[str, Any]]:
     ]
 
 
+def is_joint(document: Any) -> bool:
+    """Whether this is the header of a program in a file of several."""
+    return isinstance(document, dict) and document.get("joint") is True
+
+
+def of_several(path: str) -> BadTrace:
+    """The error for a file of several processes that is opened as one trace."""
+    return BadTrace(f"{path} holds the events of several processes; read shows all of them")
+
+
+def joint_losses(lost: Mapping[int, Mapping[tuple[int, str], int]]) -> list[dict[str, Any]]:
+    """The losses of several processes as JSON has them."""
+    return [{"pid": pid, **loss} for pid, of in lost.items() for loss in losses_to_json(of)]
+
+
+def losses_of_process(losses: Any, pid: int) -> Any:
+    """Those of a process among the losses of several, still as JSON."""
+    if not isinstance(losses, list):
+        return losses
+    return [loss for loss in losses if isinstance(loss, dict) and loss.get("pid") == pid]
+
+
 def losses_from_json(document: Any, path: str) -> dict[tuple[int, str], int]:
     """The losses again."""
     try:
         return {
-            (whole(lost["cpu"], -1, 0xFFFF), _text(lost["name"])): whole(lost["lost"], 0, LARGEST)
+            (whole(lost["cpu"], -1, 0xFFFF), as_text(lost["name"])): whole(lost["lost"], 0, LARGEST)
             for lost in document
         }
     except (KeyError, TypeError, ValueError) as error:
@@ -207,7 +231,7 @@ def _type_from_json(document: Mapping[str, Any]) -> RecordType:
     return RecordType(
         whole(document["id"], 0, FILLER - 1),
         str(document["marker"]),
-        _text(document["format"]),
+        as_text(document["format"]),
         fields,
         time=Time(document["time"]),
         tid=bool(document["tid"]),
@@ -227,7 +251,7 @@ def _field_from_json(document: Mapping[str, Any]) -> Field:
     if ctype.type_class not in classes or not re.fullmatch(conversions, conversion, re.ASCII):
         raise ValueError(f"{type_} is not shown by {_shortened(conversion)}")
     return Field(
-        _text(document["name"]),
+        as_text(document["name"]),
         type_,
         ctype,
         whole(document["arg"], 0, 0xFFFF),
@@ -236,7 +260,7 @@ def _field_from_json(document: Mapping[str, Any]) -> Field:
     )
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A text that every format can have: half characters are spelled out."""
     if not isinstance(value, str):
         raise ValueError(f"{_shortened(value)} is no text")

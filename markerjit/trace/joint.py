@@ -18,13 +18,13 @@ from markerjit.ring.batch import Columns
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import FILLER, RecordType
 from markerjit.trace.files import WholeWriter, whole_lines
-from markerjit.trace.header import losses_to_json, to_json
+from markerjit.trace.header import JOINT, joint_losses, to_json
 from markerjit.trace.jsonl import dump
 from markerjit.trace.kinds import ambiguous
 from markerjit.trace.sink import TraceInfo
 
 
-class JointSink:
+class JointLines:
     """Writes JSON lines of several programs. Raises Refused where the file exists, unless
     `force`."""
 
@@ -48,7 +48,7 @@ class JointSink:
         self._types.update(zip(info.types, types, strict=True))
         self._numbered |= {*ambiguous(types)}
         self._clock = self._clock or info.clock
-        header = {**to_json(info._replace(types=tuple(types))), "joint": True}
+        header = {**to_json(info._replace(types=tuple(types))), **JOINT}
         self._file.write_text(f"{dump({'trace': header})}\n")
 
     def write(self, batch: Sequence[Columns]) -> None:
@@ -68,7 +68,7 @@ class JointSink:
 
     def close(self, lost: Mapping[int, Mapping[tuple[int, str], int]]) -> None:
         """Add the summary. `lost` is the number of lost events by (cpu, marker), by process."""
-        losses = [{"pid": pid, **loss} for pid, of in lost.items() for loss in losses_to_json(of)]
+        losses = joint_losses(lost)
         total = sum(sum(of.values()) for of in lost.values())
         summary = {"events": self._events, "lost": total, "losses": losses}
         try:

@@ -23,9 +23,12 @@ from markerjit.trace.header import (
     checked,
     for_reading,
     from_json,
+    is_joint,
     losses_from_json,
+    losses_of_process,
     losses_to_json,
     nanoseconds,
+    of_several,
     parse_json,
     to_json,
 )
@@ -67,22 +70,18 @@ class JsonLinesSink:
             self._file.close()
 
 
-def joint_pids(path: str) -> list[int]:
-    """The processes of a file of several (joint.py), in order; none for any other file."""
-    return [*dict.fromkeys(info.pid for info in _joint_headers(path))]
+def joint_lines(path: str) -> list[JsonLinesTrace]:
+    """The traces of a file of several processes (joint.py), in order; none for any other file."""
+    pids = dict.fromkeys(info.pid for info in _joint_headers(path))
+    return [JsonLinesTrace(path, pid) for pid in pids]
 
 
 def _joint_headers(path: str) -> Iterator[TraceInfo]:
-    if not _is_joint(_object("".join(first_lines(path, 1)))):
+    if not is_joint(_object("".join(first_lines(path, 1))).get("trace")):
         return
     for line, _ in read_lines(path):
-        if line.startswith(_HEADER) and _is_joint(document := _object(line)):
-            yield from_json(document["trace"], path)
-
-
-def _is_joint(document: dict[str, Any]) -> bool:
-    header = document.get("trace")
-    return isinstance(header, dict) and header.get("joint") is True
+        if line.startswith(_HEADER) and is_joint(header := _object(line).get("trace")):
+            yield from_json(header, path)
 
 
 class JsonLinesTrace(EventTrace):
@@ -96,8 +95,8 @@ class JsonLinesTrace(EventTrace):
         document = _object("".join(first_lines(path, 1)))
         if not _is_known(document):
             raise BadTrace(f"{path} is not a trace: it does not begin with an event in JSON")
-        if pid is None and _is_joint(document):
-            raise BadTrace(f"{path} holds the events of several processes; read shows all of them")
+        if pid is None and is_joint(document.get("trace")):
+            raise of_several(path)
         if pid is not None:
             self._has_header = True
             infos = [info for info in _joint_headers(path) if info.pid == pid]
@@ -118,7 +117,7 @@ class JsonLinesTrace(EventTrace):
         if not isinstance(summary, dict):
             self.complain("it has no end: more may have been lost than is known")
         if isinstance(summary, dict) and pid is not None:
-            summary = {"losses": _of_process(summary.get("losses"), pid)}
+            summary = {"losses": losses_of_process(summary.get("losses"), pid)}
         self._lost = losses_of(summary, path) if isinstance(summary, dict) else {}
 
     @property
@@ -162,12 +161,6 @@ class JsonLinesTrace(EventTrace):
         for event in self.events():
             guess.look_at(event)
         return guess
-
-
-def _of_process(losses: Any, pid: int) -> Any:
-    if not isinstance(losses, list):
-        return losses
-    return [loss for loss in losses if isinstance(loss, dict) and loss.get("pid") == pid]
 
 
 def dump(value: Any) -> str:

@@ -11,21 +11,18 @@ import fnmatch
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markerjit.arguments import check_flag, check_is, check_path
 from markerjit.errors import BadTrace, Refused
 from markerjit.trace.files import exists
 from markerjit.trace.missing import missing
 from markerjit.trace.reading import Trace
-from markerjit.trace.sink import Sink, TraceInfo
+from markerjit.trace.sink import JointSink, Sink, TraceInfo
 from markerjit.tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from markerjit.trace.joint import JointSink
 
 _OF_CTF = re.compile(r"\.?(metadata|ring_[0-9]+(_late[0-9]+)?|lost_cpu-?[0-9]+)")
 """Names of files of a CTF trace, with a leading dot while they are being written."""
@@ -34,7 +31,9 @@ _OF_CTF = re.compile(r"\.?(metadata|ring_[0-9]+(_late[0-9]+)?|lost_cpu-?[0-9]+)"
 class Format(NamedTuple):
     """A format: its name and suffixes, and functions that write and read it.
 
-    `needs` are the packages, and `modules` our modules, that writing imports.
+    `needs` are the packages, and `modules` our modules, that writing imports. `join` writes a file
+    of several processes, and `parts` reads the traces in one; it has none of any other file. With
+    `all_first` such a file needs to know all programs before the first event.
     """
 
     name: str
@@ -44,6 +43,9 @@ class Format(NamedTuple):
     is_directory: bool = False
     needs: tuple[str, ...] = ("numpy",)
     modules: tuple[str, ...] = ()
+    join: Callable[[str, bool], JointSink] | None = None
+    parts: Callable[[str], Sequence[Trace]] | None = None
+    all_first: bool = False
 
 
 def format_of(path: str) -> Format:
@@ -74,21 +76,26 @@ def format_of(path: str) -> Format:
 def open_joint(path: str, *, force: bool = False) -> JointSink:
     """A writer of a file of several processes. Raises Refused for a format that has none, and as
     `open_sink` does."""
-    from markerjit.trace.joint import JointSink
-
     check_path("path", path)
     check_flag("force", force)
     path = os.fspath(path)
-    if not is_joint(path):
-        raise Refused(f"{format_of(path).name} has no file of several processes")
+    format_ = format_of(path)
+    if format_.join is None:
+        raise Refused(f"{format_.name} has no file of several processes")
     _check_kind(path)
-    return JointSink(path, force=force)
+    return format_.join(path, force)
 
 
 def is_joint(path: str) -> bool:
     """Whether several processes are written into one file of this name."""
     check_path("path", path)
-    return format_of(os.fspath(path)) is JSON_LINES
+    return format_of(os.fspath(path)).join is not None
+
+
+def needs_all_first(path: str) -> bool:
+    """Whether a file of several processes of this name takes no program once it has an event."""
+    check_path("path", path)
+    return format_of(os.fspath(path)).all_first
 
 
 def open_sink(path: str, info: TraceInfo, *, force: bool = False) -> Sink:
@@ -174,11 +181,9 @@ def open_traces(path: str) -> tuple[Trace, ...]:
     """
     check_path("path", path)
     path = os.fspath(path)
-    if format_of(path) is JSON_LINES and os.path.isfile(path):
-        from markerjit.trace.jsonl import JsonLinesTrace, joint_pids
-
-        if pids := joint_pids(path):
-            return tuple(JsonLinesTrace(path, pid) for pid in pids)
+    format_ = format_of(path)
+    if format_.parts and os.path.isfile(path) and (parts := format_.parts(path)):
+        return tuple(parts)
     inner = _traces_in(path, "pid-*.ctf") if format_of(path).is_directory else []
     return tuple(open_trace(os.path.join(path, name)) for name in inner) or (open_trace(path),)
 
@@ -216,6 +221,18 @@ def _read_jsonl(path: str) -> Trace:
     return JsonLinesTrace(path)
 
 
+def _join_jsonl(path: str, force: bool) -> JointSink:
+    from markerjit.trace.joint import JointLines
+
+    return JointLines(path, force=force)
+
+
+def _parts_of_jsonl(path: str) -> Sequence[Trace]:
+    from markerjit.trace.jsonl import joint_lines
+
+    return joint_lines(path)
+
+
 def _write_chrome(path: str, info: TraceInfo, force: bool) -> Sink:
     from markerjit.trace.chrome import ChromeSink
 
@@ -240,6 +257,18 @@ def _read_perfetto(path: str) -> Trace:
     return PerfettoTrace(path)
 
 
+def _join_perfetto(path: str, force: bool) -> JointSink:
+    from markerjit.trace.joint_perfetto import JointPerfetto
+
+    return JointPerfetto(path, force=force)
+
+
+def _parts_of_perfetto(path: str) -> Sequence[Trace]:
+    from markerjit.trace.perfetto_read import joint_perfetto
+
+    return joint_perfetto(path)
+
+
 def _write_parquet(path: str, info: TraceInfo, force: bool) -> Sink:
     from markerjit.trace.arrow import ParquetSink
 
@@ -247,9 +276,22 @@ def _write_parquet(path: str, info: TraceInfo, force: bool) -> Sink:
 
 
 def _read_parquet(path: str) -> Trace:
-    from markerjit.trace.arrow_read import ParquetTrace
+    from markerjit.trace.arrow_read import ParquetTrace, only_one
 
-    return ParquetTrace(path)
+    return only_one(ParquetTrace(path))
+
+
+def _join_parquet(path: str, force: bool) -> JointSink:
+    from markerjit.trace.arrow import ParquetFile
+    from markerjit.trace.joint_arrow import JointTable
+
+    return JointTable(path, ParquetFile, force=force)
+
+
+def _parts_of_parquet(path: str) -> Sequence[Trace]:
+    from markerjit.trace.arrow_read import ParquetTrace, joint_tables
+
+    return joint_tables(path, ParquetTrace)
 
 
 def _write_arrow(path: str, info: TraceInfo, force: bool) -> Sink:
@@ -259,9 +301,22 @@ def _write_arrow(path: str, info: TraceInfo, force: bool) -> Sink:
 
 
 def _read_arrow(path: str) -> Trace:
-    from markerjit.trace.arrow_read import ArrowTrace
+    from markerjit.trace.arrow_read import ArrowTrace, only_one
 
-    return ArrowTrace(path)
+    return only_one(ArrowTrace(path))
+
+
+def _join_arrow(path: str, force: bool) -> JointSink:
+    from markerjit.trace.arrow import ArrowFile
+    from markerjit.trace.joint_arrow import JointTable
+
+    return JointTable(path, ArrowFile, force=force)
+
+
+def _parts_of_arrow(path: str) -> Sequence[Trace]:
+    from markerjit.trace.arrow_read import ArrowTrace, joint_tables
+
+    return joint_tables(path, ArrowTrace)
 
 
 def _write_ctf(version: Any) -> Callable[[str, TraceInfo, bool], Sink]:
@@ -327,7 +382,14 @@ def _is_of_ctf(path: str, name: str) -> bool:
     return stat.S_ISREG(mode) and _OF_CTF.fullmatch(name) is not None
 
 
-JSON_LINES = Format("JSON lines", (".jsonl", ".ndjson"), _write_jsonl, _read_jsonl)
+JSON_LINES = Format(
+    "JSON lines",
+    (".jsonl", ".ndjson"),
+    _write_jsonl,
+    _read_jsonl,
+    join=_join_jsonl,
+    parts=_parts_of_jsonl,
+)
 CTF = Format("CTF 1.8", (".ctf",), _write_ctf("1.8"), _read_ctf, is_directory=True)
 
 FORMATS = (
@@ -335,7 +397,12 @@ FORMATS = (
     JSON_LINES,
     Format("Chrome JSON", (".json",), _write_chrome, _read_chrome),
     Format(
-        "Perfetto", (".pftrace", ".perfetto-trace", ".perfetto"), _write_perfetto, _read_perfetto
+        "Perfetto",
+        (".pftrace", ".perfetto-trace", ".perfetto"),
+        _write_perfetto,
+        _read_perfetto,
+        join=_join_perfetto,
+        parts=_parts_of_perfetto,
     ),
     Format(
         "Parquet",
@@ -344,6 +411,9 @@ FORMATS = (
         _read_parquet,
         needs=("pyarrow",),
         modules=("trace.arrow",),
+        join=_join_parquet,
+        parts=_parts_of_parquet,
+        all_first=True,
     ),
     Format(
         "Arrow",
@@ -352,6 +422,9 @@ FORMATS = (
         _read_arrow,
         needs=("pyarrow",),
         modules=("trace.arrow",),
+        join=_join_arrow,
+        parts=_parts_of_arrow,
+        all_first=True,
     ),
     CTF,
     Format("CTF 2", (".ctf2",), _write_ctf("2"), _read_ctf, is_directory=True),

@@ -54,20 +54,23 @@ _CHAR_LENGTHS = np.array([len(text) for text in _CHARS])
 _CHAR_STARTS = np.cumsum(_CHAR_LENGTHS) - _CHAR_LENGTHS
 
 
-class PerfettoSink:
-    """Writes Perfetto's protobuf."""
+class Program:
+    """The packets of a program, in a file that may have those of others. They are a sequence of
+    their own, with this number. `header` is the JSON of the first instant."""
 
-    def __init__(self, path: str, info: TraceInfo, *, force: bool = False) -> None:
+    def __init__(
+        self, file: WholeWriter, info: TraceInfo, sequence: int, header: Mapping[str, object]
+    ) -> None:
+        self._file = file
         self._info = info
         self._process = info.pid << 22
-        self._sequence = wire.field(number.SEQUENCE, info.pid or 1)
+        self._sequence = wire.field(number.SEQUENCE, sequence)
         self._pairing = Pairing(info.types)
         self._names = _Names(info, self._pairing.pairs)
         self._threads: set[int] = set()
         self._lost: dict[tuple[int, str], int] = {}
         self._latest = beginning(info)
-        self._file = WholeWriter(path, whole_packets, force=force)
-        self._put(self._beginning())
+        self._put(self._beginning(header))
 
     def write(self, batch: Batch) -> None:
         """Add the events of a batch, and the losses since the last one."""
@@ -75,13 +78,10 @@ class PerfettoSink:
             self._put([self._new_threads(piece), self._events(piece)])
         self._put(self._losses(batch.lost))
 
-    def close(self, lost: Mapping[tuple[int, str], int]) -> None:
+    def end(self, lost: Mapping[tuple[int, str], int]) -> None:
         """Add all losses."""
-        try:
-            losses = json.dumps(losses_to_json(lost))
-            self._put([*self._losses(lost), self._instant(ENDED, {JSON: losses}, self._process)])
-        finally:
-            self._file.close()
+        losses = json.dumps(losses_to_json(lost))
+        self._put([*self._losses(lost), self._instant(ENDED, {JSON: losses}, self._process)])
 
     def _put(self, packets: Iterable[bytes]) -> None:
         self._file.write(b"".join(packets))
@@ -91,7 +91,7 @@ class PerfettoSink:
 
     # ---- packets that are sent once ----
 
-    def _beginning(self) -> Iterable[bytes]:
+    def _beginning(self, header: Mapping[str, object]) -> Iterable[bytes]:
         info, field = self._info, wire.field
         yield self._packet(
             field(number.FIRST, 1),
@@ -110,7 +110,7 @@ class PerfettoSink:
         yield self._packet(
             field(number.TRACK, [field(1, _LOST_TRACK | info.pid), field(2, "lost"), parent])
         )
-        yield self._instant(BEGAN, {JSON: json.dumps(to_json(info))}, self._process)
+        yield self._instant(BEGAN, {JSON: json.dumps(header)}, self._process)
 
     def _new_threads(self, batch: Sequence[Columns]) -> bytes:
         tids = {tid for columns in batch for tid in np.unique(columns.tid).tolist()}
@@ -228,6 +228,21 @@ class PerfettoSink:
                 ],
             ),
         )
+
+
+class PerfettoSink(Program):
+    """Writes Perfetto's protobuf."""
+
+    def __init__(self, path: str, info: TraceInfo, *, force: bool = False) -> None:
+        file = WholeWriter(path, whole_packets, force=force)
+        super().__init__(file, info, info.pid or 1, to_json(info))
+
+    def close(self, lost: Mapping[tuple[int, str], int]) -> None:
+        """Add all losses."""
+        try:
+            self.end(lost)
+        finally:
+            self._file.close()
 
 
 class _Names:

@@ -16,10 +16,19 @@ from markerjit.errors import BadTrace
 from markerjit.model import Event, FieldType, Value
 from markerjit.ring.types import RecordType
 from markerjit.trace.collect import Collector
-from markerjit.trace.header import checked, for_reading, from_json, losses_from_json, parse_json
+from markerjit.trace.header import (
+    checked,
+    for_reading,
+    from_json,
+    is_joint,
+    losses_from_json,
+    of_several,
+    parse_json,
+)
 from markerjit.trace.kinds import Kinds
 from markerjit.trace.missing import missing
 from markerjit.trace.perfetto import BEGAN, ENDED, JSON
+from markerjit.trace.perfetto_fields import SEQUENCE
 from markerjit.trace.reading import EventTrace, open_to_read
 from markerjit.trace.spans import cpu_key
 
@@ -30,6 +39,10 @@ if TYPE_CHECKING:
 _READ = 1 << 20
 _LONGEST = 1 << 28
 _TAG = 0x0A
+_BEGAN = BEGAN.encode()
+_VARINT, _BYTES = 0, 2
+_FIXED = {1: 8, 5: 4}
+"""Sorts of fields, as their tags say them, and the sizes of those that have one."""
 _MOST_SHIFT = 70
 """A varint has ten groups of seven bits at most."""
 
@@ -46,15 +59,13 @@ class _Piece(NamedTuple):
 
 
 class PerfettoTrace(EventTrace):
-    """A Perfetto trace of ours. The losses are at the end, and known once all has been read."""
+    """A Perfetto trace of ours; of a file of several programs that with this `sequence` of packets.
+    The losses are at the end, and known once all has been read."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, sequence: int | None = None) -> None:
         super().__init__(path)
-        try:
-            from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
-        except ImportError:
-            raise missing("reading a Perfetto trace", "perfetto") from None
-        self._packet: Any = TracePacket
+        self._packet = _packet_type()
+        self._sequence = sequence
         self._lost: Mapping[tuple[int, str], int] | None = None
         self.info = for_reading(from_json(self._header(), path))
         self._collector = Collector(self.info.types)
@@ -66,7 +77,10 @@ class PerfettoTrace(EventTrace):
         """What the trace says of itself, before its first event. Raises BadTrace."""
         for packet in self._packets():
             if packet.track_event.name == BEGAN:
-                return self.parse_json(packet)
+                header = self.parse_json(packet)
+                if self._sequence is None and is_joint(header):
+                    raise of_several(self.path)
+                return header
             if packet.track_event.name_iid:
                 break
         raise BadTrace(f"{self.path} is not a trace of markerjit; other traces are not supported")
@@ -199,6 +213,8 @@ class PerfettoTrace(EventTrace):
             while more := file.read(size):
                 data = rest + more
                 piece, end, longest = _split(data)
+                if self._sequence is not None:
+                    piece = _of_sequence(piece, self._sequence)
                 if piece.starts:
                     yield piece
                 if longest > _LONGEST:
@@ -207,6 +223,45 @@ class PerfettoTrace(EventTrace):
                 size = max(_READ, longest - len(rest))
             if rest:
                 self.complain("it is cut off in the middle of an event")
+
+
+class _Programs(PerfettoTrace):
+    """A file that may be of several programs, of which only the headers are looked at."""
+
+    def __init__(self, path: str) -> None:
+        EventTrace.__init__(self, path)
+        self._packet = _packet_type()
+        self._sequence = None
+
+    def sequences(self) -> Iterator[int]:
+        """The numbers of their sequences of packets, in order; none for any other file."""
+        has_begun = False
+        for piece in self._pieces():
+            for at in range(len(piece.starts)):
+                data = piece.packet(at)
+                if has_begun and _BEGAN not in data:
+                    continue
+                packet = self._parsed(data)
+                if packet.track_event.name == BEGAN:
+                    if not is_joint(self.parse_json(packet)):
+                        return
+                    has_begun = True
+                    yield packet.trusted_packet_sequence_id
+                elif packet.track_event.name_iid and not has_begun:  # another tool's
+                    return
+
+
+def joint_perfetto(path: str) -> list[PerfettoTrace]:
+    """The traces of a file of several programs, in order; none for any other file."""
+    return [PerfettoTrace(path, sequence) for sequence in _Programs(path).sequences()]
+
+
+def _packet_type() -> Any:
+    try:
+        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
+    except ImportError:
+        raise missing("reading a Perfetto trace", "perfetto") from None
+    return TracePacket
 
 
 class _Reading:
@@ -232,6 +287,39 @@ class _Reading:
             document = self._trace.parse_json(packet)
             self.lost = losses_from_json(document, self._trace.path)
         return False
+
+
+def _of_sequence(piece: _Piece, sequence: int) -> _Piece:
+    """Those of the packets that are of a sequence."""
+    data, starts, ends = piece
+    chosen = [
+        (start, end)
+        for start, end in zip(starts, ends, strict=True)
+        if _sequence_of(data, start, end) == sequence
+    ]
+    return _Piece(data, [start for start, _ in chosen], [end for _, end in chosen])
+
+
+def _sequence_of(data: bytes, at: int, end: int) -> int:
+    """The number of a packet's sequence; 0 where it has none, or makes no sense."""
+    while at < end:
+        tag, at = _varint(data, at, end)
+        value, behind = 0, at + _FIXED.get(tag & 7, 0)
+        if tag & 7 in (_VARINT, _BYTES):
+            value, behind = _varint(data, at, end)
+        if tag == SEQUENCE << 3 | _VARINT:
+            return value
+        at = behind + (value if tag & 7 == _BYTES else 0)
+    return 0
+
+
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """A number, and where it ends."""
+    value = shift = 0
+    while at < end and data[at] >= 0x80 and shift < _MOST_SHIFT:
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return (value | data[at] << shift if at < end else value), at + 1
 
 
 def _split(data: bytes) -> tuple[_Piece, int, int]:

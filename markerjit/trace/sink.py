@@ -1,10 +1,11 @@
-"""The interface of all writers of traces, and the description that a trace begins with."""
+"""The interfaces of all writers of traces, and the description that a trace begins with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from markerjit.ring.batch import Columns
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import RecordType
 from markerjit.trace.batch import Batch
@@ -40,3 +41,16 @@ class Sink(Protocol):
 
     def close(self, lost: Mapping[tuple[int, str], int]) -> None:
         """End the trace. `lost` is the number of all lost events, by (cpu, marker)."""
+
+
+class JointSink(Protocol):
+    """A file of several programs in one order of time, that is being written. Not thread-safe."""
+
+    def add(self, info: TraceInfo) -> None:
+        """Take a program, of which no event was written yet. All have one clock."""
+
+    def write(self, batch: Sequence[Columns]) -> None:
+        """Add events of programs that were taken, later than all before."""
+
+    def close(self, lost: Mapping[int, Mapping[tuple[int, str], int]]) -> None:
+        """End the file. `lost` is the number of all lost events by (cpu, marker), by process."""

@@ -1,6 +1,7 @@
 """The columns of a trace as a table, for Parquet and Arrow.
 
     time   when, UTC; without a clock, the number of the event in its ring
+    pid    which process: only where there are several (joint_arrow.py)
     cpu, tid, name
     kind   the number of the record's type: only where markers of one name have different fields
     …      a column for each field. Markers whose fields of one name have the same type share it;
@@ -18,6 +19,8 @@ from markerjit.ring.types import RecordType, Time, number_code
 from markerjit.tuples import NamedTuple
 
 HEAD = ("time", "cpu", "tid", "name")
+JOINT_HEAD = ("time", "pid", "cpu", "tid", "name")
+"""Of the events of several processes."""
 KIND = "kind"
 
 
@@ -47,15 +50,15 @@ def sort_of(field: Field) -> str:
             return number_code(field)
 
 
-def layout(types: Sequence[RecordType]) -> Layout:
-    """The columns of a trace with these records."""
+def layout(types: Sequence[RecordType], head: Sequence[str] = HEAD) -> Layout:
+    """The columns of a trace with these records, behind those that all of them have."""
     sorts: dict[str, set[str]] = {}
     for kind in types:
         for field in kind.fields:
             sorts.setdefault(field.name, set()).add(sort_of(field))
     markers = [kind.marker for kind in types]
     has_kind = len(set(markers)) < len(markers)
-    taken = {*HEAD, KIND} if has_kind else {*HEAD}
+    taken = {*head, KIND} if has_kind else {*head}
     columns: dict[str, str] = {}
     shared = {name for name, variants in sorts.items() if len(variants) == 1} - taken
     own: dict[tuple[str, str, str], str] = {}

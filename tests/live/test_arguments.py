@@ -251,6 +251,11 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "compiled_probe": (markerjit.compiled_probe, {"probe": "count"}),
         "open_sink": (markerjit.open_sink, {"path": path, "info": info, "force": False}),
         "is_joint": (markerjit.is_joint, {"path": path}),
+        "needs_all_first": (markerjit.needs_all_first, {"path": path}),
+        "join_traces": (
+            markerjit.join_traces,
+            {"traces": [], "path": str(folder / "joined.jsonl"), "select": bool, "force": True},
+        ),
         "open_joint": (
             markerjit.open_joint,
             {"path": str(folder / "joint.jsonl"), "force": True},

@@ -264,7 +264,7 @@ def test_family_under_a_filter_that_would_kill_it_is_refused(build: Path, tmp_pa
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["-o", "x.parquet"], "several programs are written"),
+        (["-o", "x.json"], "several programs are written"),
         (["--lossless"], "--lossless"),
         (["--resume"], "--resume"),
         (["--time", "none"], "--time none"),
@@ -325,7 +325,7 @@ def test_a_thread_that_is_not_the_first_may_execute_a_file(tmp_path: Path) -> No
 # ---- files ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", [".ctf", ".jsonl"])
+@pytest.mark.parametrize("suffix", [".ctf", ".jsonl", ".pftrace", ".parquet", ".arrow"])
 @pytest.mark.parametrize("way", ["fork", "exec", "vfork"])
 def test_family_is_written_into_files(
     target: Callable, tmp_path: Path, way: str, suffix: str

@@ -338,12 +338,19 @@ def test_two_processes_are_written_into_one_directory(target: Callable, tmp_path
         trace = markerjit.open_trace(str(path / f"pid-{pid}.ctf"))
         assert sum(1 for _ in trace.events()) == counts[pid]
         assert trace.info.pid == pid
+    for suffix in "jsonl", "pftrace", "parquet", "arrow", "ctf":  # each from the one before
+        other = tmp_path / f"other.{suffix}"
+        done = cli("read", path, "-o", other)
+        assert done.stdout == f"{other}: {sum(counts.values()):,} events, 0 lost\n", done.stderr
+        lines = cli("read", other).stdout.splitlines()
+        assert Counter(int(line.split()[0]) for line in lines) == counts
+        path = other
 
 
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        (["-o", "both.parquet"], "as CTF"),
+        (["-o", "both.json"], "several programs are written into a directory"),
         (["-o", "none/both.ctf"], "no directory"),
         (["-o", "file.ctf"], "exists"),
         (["--time", "none"], "no order"),

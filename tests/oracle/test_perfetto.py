@@ -12,7 +12,7 @@ import pytest
 
 from markerjit.model import Event
 from markerjit.ring.types import Time
-from markerjit.trace.open import open_sink
+from markerjit.trace.open import open_joint, open_sink
 from markerjit.trace.sink import TraceInfo
 from markerjit.trace.spans import DEEPEST
 from tests.support.made_traces import EVENTS, START_NS, WALL_NS, make_batch, make_info
@@ -253,3 +253,31 @@ def test_chrome_json_is_what_its_format_asks_for(tmp_path: Path) -> None:
         assert {"name", "pid", "tid", "ph"} <= set(row)
         assert row["ph"] == "M" or isinstance(row["ts"], float)
         assert row["ph"] != "i" or row["s"] in "tp"
+
+
+# ---- several processes ---------------------------------------------------------------------------
+
+
+def test_file_of_several_processes_is_one_trace_with_a_track_for_each(tmp_path: Path) -> None:
+    path = tmp_path / "all.pftrace"
+    sink = open_joint(str(path))
+    infos = [make_info()._replace(pid=pid, command=f"program {pid}") for pid in (71, 72)]
+    for info in infos:
+        sink.add(info)
+    for info in infos:
+        sink.write(make_batch(info, EVENTS).columns)
+    sink.close({71: LOST, 72: {}})
+
+    processor = TraceProcessor(path.read_bytes())
+
+    assert complaints(processor) == []
+    processes = "select pid, name from process where pid in (71, 72) order by pid"
+    assert processor.query(processes) == [
+        {"pid": 71, "name": "program 71"}, {"pid": 72, "name": "program 72"},
+    ]  # fmt: skip
+    counts = processor.query(
+        """select p.pid, count(*) events from slice s join thread_track tt on s.track_id = tt.id
+           join thread t using (utid) join process p using (upid) group by p.pid order by p.pid"""
+    )
+    (first, second) = counts
+    assert first["events"] == second["events"] > 0

@@ -381,7 +381,7 @@ def test_a_full_disk_is_an_oserror_and_leaves_what_was_written(
         for _ in range(1000):
             sink.write(make_batch(info))
             if suffix == "parquet":
-                sink._flush()  # type: ignore[attr-defined]
+                sink._file._flush()  # type: ignore[attr-defined]
     assert caught.value.errno == errno.ENOSPC
     with pytest.raises(OSError):
         sink.close({})
