@@ -30,6 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="start: switch markers on and keep their newest events; dump: save what was kept, "
         "with -o FILE; stop: switch its markers off",
     )
+    if parser.get_default("program") and action in (DUMP, STOP):
+        parser.error("a program is started by flight start; dump and stop are for one that runs")
     targets.add_targets(parser)
     if action != DUMP:
         arguments.add_pattern(parser, default=None if action == START else "*")

@@ -4,15 +4,29 @@ The markers stay on, and the rings in the process keep the newest of their event
 saves a picture of them at any time. With -o we wait, and save when the process ends, because the
 rings outlive it, or at Ctrl-C. With --on-crash a process in the background waits. It saves only if
 the process was ended by a signal, and is silent unless it could not.
+
+`flight start PATTERN -- COMMAND ARGS...` starts a program. The command ends with that, and has its
+exit code: with -o what was kept is saved then, and without it somebody dumps it before.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 
 import markerjit
-from markerjit.cli import directories, gather, output, progress, recording, signals, stay, targets
+from markerjit.cli import (
+    directories,
+    gather,
+    launching,
+    output,
+    progress,
+    recording,
+    signals,
+    stay,
+    targets,
+)
 from markerjit.cli.background import go_into_background
 from markerjit.cli.end import End
 from markerjit.cli.on import Switched, print_switched
@@ -26,10 +40,12 @@ def run(options: argparse.Namespace) -> int:
     if options.output == "-" or options.format:
         raise markerjit.Refused("-o - is for flight dump; flight start saves into a file")
     stay.check_staying(options)
-    if gather.are_coming(options):
-        return _record_coming(options)
-    if options.output:
+    if options.output and not gather.are_coming(options):
         markerjit.check_output(options.output, force=options.force)
+    if options.program:
+        return _record_program(options, End())
+    if gather.are_coming(options):
+        return _record_coming(options, End())
     processes = targets.chosen(options)
     if options.output and len(processes.pids) > 1:
         raise markerjit.Refused(
@@ -80,12 +96,51 @@ def _recorder(options: argparse.Namespace) -> Callable[[markerjit.Session], mark
     )
 
 
-def _record_coming(options: argparse.Namespace) -> int:
+def _record_program(options: argparse.Namespace, end: End) -> int:
+    """Start a program, and return its exit code."""
+    if not gather.are_coming(options):
+        return launching.run_program(options, end, partial(_record_until_its_end, options))
+    return launching.run_program(
+        options, end, lambda processes, program: _record_coming(options, end, program)
+    )
+
+
+def _record_until_its_end(
+    options: argparse.Namespace, processes: targets.Chosen, program: markerjit.Launched
+) -> None:
+    """Keep the events of a program that waits, let it go, and save them when it has ended."""
+    begin = _recorder(options)
+    with program.attach(ring_size=options.ring_size, seccomp=options.seccomp) as session:
+        applied = begin(session)
+        watch = session.watch_flight() if options.output else None
+        output.print_left_out(applied.left_out)
+        if not watch:
+            output.say(_what_is_next(session), error=True)
+        launching.let_go(program)
+        if watch:
+            _save_at_end(session, watch, options)
+
+
+def _save_at_end(
+    session: markerjit.Session, watch: markerjit.Watch, options: argparse.Namespace
+) -> None:
+    ending = watch.wait()
+    assert ending
+    if options.on_crash and not ending.signal:
+        return
+    picture = recording.write_picture(session, watch.flight, options.output, force=options.force)
+    recording.print_picture(picture, options)
+    output.say(f"process {session.pid} {ending}", error=True)
+
+
+def _record_coming(
+    options: argparse.Namespace, end: End, program: markerjit.Launched | None = None
+) -> int:
     """Stay while programs come and go. With -o each is saved when it is over, and all others at our
     end, when there is nobody who would save them; with --on-crash only those that crash."""
     begin = _recorder(options)
     if not options.output:
-        return stay.stay(options, End(), begin, stay.off_at_end(options))
+        return stay.stay(options, end, begin, stay.off_at_end(options), program=program)
     saver = _Saver(options)
 
     def record(session: markerjit.Session) -> markerjit.Applied:
@@ -94,8 +149,9 @@ def _record_coming(options: argparse.Namespace) -> int:
         return applied
 
     return stay.stay(
-        options, End(), record, lambda session: session.end_record(options.pattern), saver.save
-    )
+        options, end, record, lambda session: session.end_record(options.pattern), saver.save,
+        program,
+    )  # fmt: skip
 
 
 class _Saver:

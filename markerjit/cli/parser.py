@@ -58,7 +58,7 @@ OPTIONS = {
 """Options without a command."""
 
 
-LAUNCHING = ("trace", "on", "count", "stat", "hist", "quantiles", "latency")
+LAUNCHING = ("trace", "on", "flight", "count", "stat", "hist", "quantiles", "latency")
 """Commands that take `-- COMMAND ARGS...`, a program to start."""
 
 

@@ -106,6 +106,92 @@ def test_program_that_is_switched_on_is_followed(start: Callable[[str], Path]) -
     )
 
 
+# ---- with a flight recorder ----------------------------------------------------------------------
+
+
+@in_both_builds
+@pytest.mark.parametrize("end", ["exit 6", "kill 9"])
+def test_what_a_program_was_recorded_of_is_saved_at_its_end(
+    name: str, start: Callable[[str], Path], tmp_path: Path, end: str
+) -> None:
+    """From its own first constructor on."""
+    path = tmp_path / "events.jsonl"
+    how, number = end.split()
+
+    done = cli("flight", "start", "truth_*", "-o", path, "--", start(name), how, number)
+
+    assert done.returncode == (6 if how == "exit" else 128 + 9)
+    names = [event.name for event in markerjit.open_trace(path).events()]
+    assert names == WHOLE_LIFE[: 3 if how == "exit" else 2]
+    assert f"{len(names)} events in {path}" in done.stdout
+    ending = "ended with exit code 6" if how == "exit" else "was ended by SIGKILL"
+    assert re.fullmatch(rf"process \d+ {ending}\n", done.stderr)
+
+
+@pytest.mark.parametrize(("words", "is_saved"), [(["exit", 0], False), (["kill", 11], True)])
+def test_only_a_program_that_crashes_is_saved(
+    start: Callable[[str], Path], tmp_path: Path, words: list[object], is_saved: bool
+) -> None:
+    path = tmp_path / "events.jsonl"
+
+    done = cli(
+        "flight", "start", "truth_*", "-o", path, "--on-crash", "--", start("truth_start"), *words
+    )
+
+    assert done.returncode == (128 + 11 if is_saved else 0)
+    assert path.exists() is is_saved
+
+
+def test_recorder_of_a_program_can_be_dumped_while_that_runs(
+    start: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "events.jsonl"
+    words = ["flight", "start", "truth_*", "--", start("truth_start"), "wait"]
+
+    with running(*words, stdin=subprocess.PIPE) as recorder:
+        assert recorder.stderr is not None
+        line = recorder.stderr.readline()
+        pid = re.search(r"flight dump (\d+)", line)
+        assert pid, line
+        wait_until(
+            lambda: (
+                "truth_main" in cli("flight", "dump", pid[1], "-o", path, "--force").stdout
+                and len(list(markerjit.open_trace(path).events())) == 2
+            ),
+            "main",
+        )
+        recorder.communicate("")
+
+    assert recorder.returncode == 0
+    assert [event.name for event in markerjit.open_trace(path).events()] == WHOLE_LIFE[:2]
+
+
+def test_programs_that_a_program_starts_are_saved_too(
+    start: Callable[[str], Path], tmp_path: Path
+) -> None:
+    program, path = start("truth_start"), tmp_path / "all.ctf"
+    line = f"{program} exit 1; {program} exit 2; exit 9"
+
+    done = cli("flight", "start", "truth_*", "--follow", "-o", path, "--", "/bin/sh", "-c", line)
+
+    assert done.returncode == 9, done.stderr
+    traces = markerjit.open_traces(path)
+    codes = [event.fields.get("code") for trace in traces for event in trace.events()]
+    assert sorted(code for code in codes if code is not None) == [1, 2]
+    assert len(codes) == 2 * len(WHOLE_LIFE)
+
+
+@pytest.mark.parametrize("action", ["dump", "stop"])
+def test_only_the_start_of_a_flight_recorder_starts_a_program(action: str) -> None:
+    done = cli("flight", action, "-o", "x.ctf", "--", "/bin/true")
+
+    assert done.returncode == 2
+    assert "a program is started by flight start" in done.stderr
+
+
+# ---- options that it cannot have -----------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
