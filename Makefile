@@ -89,9 +89,12 @@ test-user: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian
 	@test "$$(id -u)" != 0 || sh tests/as_user.sh $(IN_TWO) -m 'user and not slow' $$(grep -rl --include='test_*.py' 'mark\.user' tests)
 
 # Minutes; tests/races, and so `make test`, takes a choice of it.
-kill-matrix: $(VENV)/.test-ready native build/hooks/libmjstop.so build/targets/truth_floats
+kill-matrix: $(VENV)/.test-ready native build/hooks/libmjstop.so build/targets/truth_floats build/targets/truth_usdt \
+		build/targets/truth_returns
 	@for fault in kill target write writes; do echo "$$fault"; \
 		$(VENV)/python tests/races/matrix.py --fault $$fault || exit 1; done
+	@for script in usdt_killed returns_killed; do echo "$$script"; \
+		$(VENV)/python tests/races/$$script.py --every || exit 1; done
 
 # Linked with glibc 2.17, from 2012, by the compiler and the stubs of libraries that ziglang has (it is on PyPI).
 # auditwheel looks at what is in the wheel, and only then says in its name where it runs.
@@ -446,7 +449,7 @@ build/torture/victim: $(TORTURE_C) $(wildcard tests/torture/*.h native/targets/t
 	@mkdir -p $(@D)
 	@$(CC) -Inative/include $(WARNINGS) $(TARGET_CFLAGS) -o $@ $(TORTURE_C) $(filter %.o,$^)
 
-torture: $(VENV)/.demo-ready native build/torture/victim build/targets/truth_plugin.so
+torture: $(VENV)/.demo-ready native build/torture/victim build/targets/truth_plugin.so build/targets/truth_foreign
 	@$(VENV)/python -m tests.torture
 
 # Every function of real programs, while they do their work: WHOLE names some of them; tests/whole/__main__.py.

@@ -24,6 +24,7 @@ from tests.torture.combinations import (
     outside,
 )
 from tests.torture.driver import Seen, allowed_wrongs, arguments, failed, run, run_left_out
+from tests.torture.foreign import switch_foreign
 from tests.torture.marks import switch_marks
 from tests.torture.victims import victim
 
@@ -80,6 +81,16 @@ def test_a_marker_switched_among_all_this_counts_every_hit() -> None:
 
     assert marked.hits == marked.evaluated > 0
     assert marked.recorded_and_lost == marked.evaluated_while_read > 0
+
+
+def test_foreign_sites_across_lines_and_pages_are_switched_and_are_as_before() -> None:
+    """USDT probes, functions and their returns, by jumps and by breakpoints."""
+    make("build/targets/truth_foreign")
+
+    seen = switch_foreign(lambda seen: seen.compared >= 6)
+
+    assert seen.is_right, seen
+    assert seen.signals > 0
 
 
 @pytest.mark.parametrize("across", [WORD, LINE, PAGE])

@@ -26,13 +26,13 @@ class Died(Exception):
 
 
 class Victim:
-    """A running victim."""
+    """A running victim, or another program that answers in the same way."""
 
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(self, arguments: list[str], program: Path = VICTIM) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in end())
         self._unread = b""
         self.process = subprocess.Popen(
-            [VICTIM, *arguments],
+            [program, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -93,9 +93,9 @@ def _pairs(line: str) -> Iterator[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def victim(arguments: list[str]) -> Iterator[Victim]:
+def victim(arguments: list[str], program: Path = VICTIM) -> Iterator[Victim]:
     """A victim that is ended in every case."""
-    started = Victim(arguments)
+    started = Victim(arguments, program)
     try:
         yield started
     finally:
