@@ -2,13 +2,13 @@
 /*
  * listen.c: a small loop around one site that is on, for markerjit bench.
  *
- *     BENCH_FORM     nothing, mark (as MJ_MODE says), call, function, rdtsc, two_rdtsc, clock,
- * nop1, nop5, lttng; store, by_hand, by_hand_ahead, by_hand_hot: into memory of the thread's own;
- *                    locked_own, locked_shared: to a word of the thread's own, or of all threads
- *     BENCH_MARKER   for mark and function: its name, so that each object's is switched by itself
- *     BENCH_EVENT    for mark: what is recorded, two ints where nothing is said; more of them are
- *                    the same again. ints_1, ints_3, ints_4, ints_8, text_5, text_40, text_200
- *     BENCH_SKIP     bytes before the loop, in a page: layout alone may move a result
+ *     BENCH_FORM     nothing, mark (as MJ_MODE says), call, function, usdt, rdtsc, two_rdtsc,
+ * clock, nop1, nop5, lttng; store, by_hand, by_hand_ahead, by_hand_hot: into memory of the thread's
+ * own; locked_own, locked_shared: to a word of the thread's own, or of all threads BENCH_MARKER for
+ * mark, function and usdt: its name, so that each object's is switched by itself BENCH_EVENT    for
+ * mark: what is recorded, two ints where nothing is said; more of them are the same again. ints_1,
+ * ints_3, ints_4, ints_8, text_5, text_40, text_200 BENCH_SKIP     bytes before the loop, in a
+ * page: layout alone may move a result
  *
  * The site has two ints, which the loop needs anyway. As in hot.c the rounds do not wait for each
  * other. nop1 and nop5 are places for another tool's breakpoint, at the symbol `bench_place`; what
@@ -38,6 +38,7 @@
 #define IS_locked_own 5
 #define IS_locked_shared 6
 #define IS_lttng 7
+#define IS_usdt 9
 #define IS_FORM CAT(IS_, BENCH_FORM)
 
 #define PLACE(bytes)                                                                               \
@@ -70,6 +71,33 @@
 #define EVENT_text_200(name, a, b) MARK(name, "text %s", TEXT_40 TEXT_40 TEXT_40 TEXT_40 TEXT_40)
 #define NAMED(name, a, b) CAT(EVENT_, BENCH_EVENT)(name, a, b)
 #define SITE_mark(a, b) NAMED(BENCH_MARKER, a, b)
+
+#elif IS_FORM == IS_usdt
+
+/* As sys/sdt.h writes it: a no-op of one byte, and a note. */
+#define NOTE(name)                                                                                 \
+    "990: nop\n"                                                                                   \
+    ".pushsection .note.stapsdt,\"\",\"note\"\n"                                                   \
+    ".balign 4\n"                                                                                  \
+    ".4byte 992f-991f, 994f-993f, 3\n"                                                             \
+    "991: .asciz \"stapsdt\"\n"                                                                    \
+    "992: .balign 4\n"                                                                             \
+    "993: .8byte 990b\n"                                                                           \
+    ".8byte _.stapsdt.base\n"                                                                      \
+    ".8byte 0\n"                                                                                   \
+    ".asciz \"bench\"\n"                                                                           \
+    ".asciz \"" name "\"\n"                                                                        \
+    ".asciz \"-4@%0 -4@%1\"\n"                                                                     \
+    "994: .balign 4\n"                                                                             \
+    ".popsection\n"
+#define SITE_usdt(a, b) __asm__ volatile(NOTE(STRING(BENCH_MARKER)) : : "nor"(a), "nor"(b))
+
+__asm__(".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n"
+        ".weak _.stapsdt.base\n"
+        ".hidden _.stapsdt.base\n"
+        "_.stapsdt.base: .space 1\n"
+        ".size _.stapsdt.base, 1\n"
+        ".popsection\n");
 
 #elif IS_FORM == IS_call
 

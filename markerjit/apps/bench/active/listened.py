@@ -20,6 +20,8 @@ RECORD = "record"
 FLIGHT = "flight"
 FLIGHT_HOT = "hot"
 FULL = "full"
+USDT_COUNT = "usdt_count"
+USDT_RECORD = "usdt_record"
 UPROBE = "uprobe"
 UPROBE_RECORD = "uprobe that records"
 PTRACE = "ptrace"
@@ -67,13 +69,14 @@ MODES = ("jump", "nop", "pointer")
 
 
 class Listened(NamedTuple):
-    """A form, its listener, the beginning of its markers' names, "" where it has no marker, and the
-    most bytes of a record of it."""
+    """A form, its listener, the beginning of its markers' names, "" where it has no marker, the
+    most bytes of a record of it, and the provider of its USDT probes."""
 
     form: Form
     by: str
     marker: str = ""
     size: int = 24
+    provider: str = ""
 
     @property
     def does(self) -> str:
@@ -90,15 +93,19 @@ class Listened(NamedTuple):
     @property
     def records(self) -> bool:
         """Whether each execution takes room in a ring that is drained, or in a trace."""
-        return self.by in (RECORD, FLIGHT, LTTNG, LTTNG_TID, ENTRY, LEAVING, *OPTIONS)
+        return self.by in (
+            RECORD, USDT_RECORD, FLIGHT, LTTNG, LTTNG_TID, ENTRY, LEAVING, *OPTIONS,
+        )  # fmt: skip
 
     def name_of_marker(self, layout: int) -> str:
         """The name of the marker in the object of one layout."""
         return f"{self.marker}_{layout}"
 
     def name_of_event(self, layout: int) -> str:
-        """The name of the event there, of a marker or a function."""
+        """The name of the event there, of a marker, a USDT probe or a function."""
         name = self.name_of_marker(layout)
+        if self.provider:
+            return f"{self.provider}:{name}"
         return f"func:{name}{FUNCTIONS[self.by][0]}" if self.by in FUNCTIONS else name
 
 
@@ -109,6 +116,11 @@ def _plain(name: str, flag: str, what: str, by: str = NOBODY, *, is_usual: bool 
 def _mark(name: str, mode: str, by: str, what: str, *, is_usual: bool = True) -> Listened:
     form = Form(name, ("-DBENCH_FORM=mark", f"-DMJ_MODE={mode}"), what, is_usual=is_usual)
     return Listened(form, by, f"{name.split(',')[0]}_{by or 'dormant'}")
+
+
+def _usdt(name: str, by: str, what: str) -> Listened:
+    form = Form(name, ("-DBENCH_FORM=usdt",), what, is_usual=False)
+    return Listened(form, by, f"place_{by or 'dormant'}", provider="bench")
 
 
 _PROBES = (
@@ -229,6 +241,10 @@ FORMS = (
     *(_mark(f"int3, {name}", "symbol", by, f"a breakpoint, handled in the process; {what}"
             if by else "a one-byte no-op")
       for by, name, what in _PROBES),
+    _usdt("USDT, dormant", NOBODY, "a no-op of one byte, with a note about two ints"),
+    _usdt("USDT, count", USDT_COUNT, "the no-op is opened by a jump, and the runtime counts"),
+    _usdt("USDT, record", USDT_RECORD, "the same; two ints, time and thread id into a ring that is "
+          "drained"),
     _plain("uprobe, 1-byte no-op", "nop1", "counted by the kernel (perf_event_open), which "
            "emulates the no-op under its breakpoint", UPROBE),
     _plain("uprobe, 5-byte no-op", "nop5", "the same; since Linux 6.18 the kernel may put a call "

@@ -157,6 +157,20 @@ def questions(loops: Loops, place: Place) -> Iterator[Listener]:
 
 
 @contextmanager
+def usdt(loops: Loops, place: Place) -> Iterator[Listener]:
+    """USDT probes, counted and traced. Raises MarkerError."""
+    with markerjit.attach(loops.crew.pid, ring_size=RING_SIZE) as session:
+        if loops.by(listened.USDT_COUNT):
+            session.on(f"bench:*_{listened.USDT_COUNT}_*")
+        if loops.by(listened.USDT_RECORD):
+            name = listened.USDT_RECORD
+            with _traced(session, loops, name, {}, f"bench:*_{name}_*") as listener:
+                yield listener
+        else:
+            yield Listener(lambda: _counts(session, loops))
+
+
+@contextmanager
 def flight(loops: Loops, place: Place) -> Iterator[Listener]:
     """A flight recorder of markerjit. Raises MarkerError."""
     with _flight(loops, listened.FLIGHT, RING_SIZE) as listener:
@@ -332,6 +346,7 @@ Starting = Callable[
 LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
     (probes, (listened.NOBODY, listened.EMPTY, listened.COUNT, listened.RECORD)),
     (questions, tuple(listened.QUESTIONS)),
+    (usdt, (listened.USDT_COUNT, listened.USDT_RECORD)),
     (flight, (listened.FLIGHT,)),
     (flight_in_cache, (listened.FLIGHT_HOT,)),
     (full, (listened.FULL,)),
