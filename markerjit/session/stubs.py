@@ -125,7 +125,7 @@ def refuse_own(target: Target) -> None:
     if target.own:
         raise Refused(
             "USDT probes and functions of our own process cannot be switched: its threads cannot "
-            "all be stopped; do it from another process"
+            f"all be stopped; do it from another process, as markerjit on {target.pid} PATTERN does"
         )
 
 

@@ -249,6 +249,55 @@ def test_every_event_of_our_own_threads_is_seen_or_counted_as_lost(
     )
 
 
+def test_foreign_sites_of_our_own_process_are_switched_by_another_process(
+    libraries: dict[str, Path],
+) -> None:
+    """By a child, as the refusal says. Our threads go on, and the code is as before."""
+    run_own(
+        libraries["jump"],
+        """
+        import subprocess
+        import pytest
+
+        pid, name = os.getpid(), "func:own_evaluated"
+        with markerjit.attach() as session:
+            with pytest.raises(markerjit.Refused, match=f"markerjit on {pid} PATTERN") as refused:
+                session.on(name, mode=Mode.INT3)
+        ctypes.CDLL(None).prctl(0x59616D61, -1, 0, 0, 0)  # any process of ours may trace us
+        library.own_start()
+        for command in "on", "off":
+            words = ["-m", "markerjit.cli.main", command, str(pid), name]
+            subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
+            for _ in range(5):
+                library.own_evaluated()
+        assert library.own_stop() > 0
+        with markerjit.View(pid) as view:
+            (status,) = view.statistics(name)
+        assert (status.mode, status.hits) == (None, 5)
+        assert unchanged()
+        """,
+    )
+
+
+def test_a_thread_may_not_trace_another_one_of_its_process() -> None:
+    """So nothing stops all others here, which an opening of several instructions needs."""
+    import ctypes
+    import errno
+    import threading
+
+    end = threading.Event()
+    other = threading.Thread(target=end.wait)
+    other.start()
+    seize, libc = 0x4206, ctypes.CDLL(None, use_errno=True)
+
+    answer = libc.ptrace(seize, other.native_id, None, None)
+    error = ctypes.get_errno()
+    end.set()
+    other.join()
+
+    assert (answer, error) == (-1, errno.EPERM)
+
+
 def test_unknown_marker_names_the_nearest(libraries: dict[str, Path]) -> None:
     run_own(
         libraries["jump"],
