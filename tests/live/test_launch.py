@@ -252,7 +252,10 @@ def test_events_and_what_the_program_prints_are_both_there(start: Callable[[str]
     done = cli("trace", "truth_main", "--json", "--", start("truth_start"), "exit", 0)
 
     assert done.returncode == 0
-    assert done.stdout.startswith("args exit 0\n")
+    printed = [line for line in done.stdout.splitlines() if not line.startswith("{")]
+    assert printed[0] == "args exit 0"
+    words = [line.split()[0] for line in printed[1:]]
+    assert words[:5] == ["entry", "descriptors", "blocked", "ignored", "group"]
     *_, event, summary = map(json.loads, re.findall(r"^\{.*\}$", done.stdout, re.MULTILINE))
     assert event["name"] == "truth_main"
     assert summary["summary"]["events"] == 1
