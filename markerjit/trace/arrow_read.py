@@ -122,8 +122,8 @@ class _TableTrace(ColumnTrace):
         if self._pid is not None:
             rows = rows.filter(pc.equal(rows.column("pid"), self._pid))
         numbers = self._numbers(rows)
-        present, first = np.unique(numbers, return_index=True)
-        for number in present[np.argsort(first)].tolist():
+        present = np.unique(numbers).tolist()
+        for number in sorted(present, key=lambda number: self.info.types[number].id):
             of_type = numbers == number
             selected = rows if of_type.all() else rows.filter(pa.array(of_type))
             kind = self._types[number]
