@@ -1,5 +1,6 @@
 """Tests of CPython by its own runner, which end where they began: at a line of input."""
 
+import faulthandler
 import sys
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ def run(tests: list[str]) -> str:
         suppress(SystemExit),
     ):
         runner.main(tests=tests, quiet=True, randomize=False)
+    faulthandler.cancel_dump_traceback_later()  # its thread waits, and would end us
     parts = ("good", "bad", "skipped", "run_no_tests", "environment_changed")
     return " ".join(f"{part}={sorted(getattr(runner, part))}" for part in parts)
 
