@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Self
 from markerjit.abi import RED_ZONE
 from markerjit.elf import parse_format
 from markerjit.errors import BadQuestion, Unsupported
-from markerjit.model import Signature
+from markerjit.model import Field, Signature
 from markerjit.patch.where import Where
 from markerjit.probes.asked_texts import texts_of
 from markerjit.probes.braking import Rows, Words, braking
 from markerjit.probes.computed import TID_OFFSET, Known
+from markerjit.probes.record import DURATION
 from markerjit.probes.question import NO, Draft, Gates, draft_of, make_question
 from markerjit.probes.selecting import Columns, columns, columns_of, lengths_of
+from markerjit.probes.stub import WORDS_FOR_KEPT
 from markerjit.questions import Lack, Question, Scope, ask, ask_again, scope_of
 from markerjit.questions.ir import Node
 from markerjit.questions.scope import CALLER, STACK
@@ -31,14 +33,14 @@ from markerjit.tuples import NamedTuple
 if TYPE_CHECKING:
     from markerjit.arena.arena import Arena
 
-_NO_CALLER = "only the entry of a function has a caller"
+_NO_CALLER = "only the entry and the returns of a function have a caller"
 _FUNCTION, _RETURN = "func:", ":return"
 _IN_STUBS = ":"
 """In the names of sites that no compiler prepared."""
 _WORD = 8
 _BEHIND_ARGUMENTS = 2 + RED_ZONE // _WORD
 """Words between the arguments and the stack of the program: what a stub saves (stub.py), and the
-red zone. At the entry of a function the return address is there."""
+red zone. At the entry of a function the return address is there, and at its exits again."""
 
 
 def ask_markers(text: str, signatures: Sequence[Signature]) -> list[Question | Lack]:
@@ -76,15 +78,22 @@ def ask_where(where: Where, signatures: Sequence[Signature]) -> list[Asked | Lac
 def scope_of_marker(signature: Signature) -> Scope:
     """The names that a question has before a probe of this marker."""
     fields = parse_format(signature.format, signature.args)
-    if _is_entry(signature):
+    if _is_of_function(signature):
         more = {CALLER: Type.POINTER, STACK: Type.STACK}
         return scope_of(signature.name, fields, {}, more=more)
     return scope_of(signature.name, fields, {CALLER: _NO_CALLER}, more={STACK: Type.STACK})
 
 
-def _is_entry(signature: Signature) -> bool:
-    """Whether the event is the entry of a function."""
-    return signature.name.startswith(_FUNCTION) and not signature.name.endswith(_RETURN)
+def _is_of_function(signature: Signature) -> bool:
+    """Whether the event is the entry of a function, or one of its exits."""
+    return signature.name.startswith(_FUNCTION)
+
+
+def _words_to_caller(signature: Signature, fields: Sequence[Field]) -> int:
+    """Where the return address is, in words from the first argument."""
+    is_exit = signature.name.endswith(_RETURN)
+    has_kept = is_exit and any(field.name == DURATION for field in fields)
+    return len(signature.args) + _BEHIND_ARGUMENTS + (WORDS_FOR_KEPT if has_kept else 0)
 
 
 class Process(NamedTuple):
@@ -128,8 +137,8 @@ def known_of(signature: Signature, process: Process, careful: bool) -> Known:
     """What the code of a question has to know of its marker and process."""
     fields = parse_format(signature.format, signature.args)
     arguments = {**{field.name: field.arg for field in fields}, **lengths_of(signature)}
-    if _is_entry(signature):
-        arguments.setdefault(CALLER, len(signature.args) + _BEHIND_ARGUMENTS)
+    if _is_of_function(signature):
+        arguments.setdefault(CALLER, _words_to_caller(signature, fields))
     return Known(
         arguments, texts_of(signature), process.tid_offset, process.has_clock, careful,
         is_stub=_IN_STUBS in signature.name,

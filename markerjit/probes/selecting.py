@@ -25,7 +25,7 @@ from markerjit.questions.ir import (
     whole_text,
 )
 from markerjit.questions.scope import Scope
-from markerjit.questions.selection import Selected, Selection, select
+from markerjit.questions.selection import Selected, Selection, select_again
 from markerjit.questions.types import RECORDED, Type
 from markerjit.tuples import NamedTuple
 
@@ -53,7 +53,7 @@ class _Column(NamedTuple):
 def columns_of(text: str, signature: Signature, scope: Scope) -> Columns:
     """The selection of a marker's events. Raises BadQuestion, also where it has a name that these
     do not have."""
-    (selection,) = select(text, [scope])
+    selection = select_again(text, scope)
     if isinstance(selection, Lack):
         raise BadQuestion(f"{signature.name} has no field {selection.name}", text, 0, 0)
     return columns(selection, signature)

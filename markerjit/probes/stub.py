@@ -438,6 +438,9 @@ _USED = ("rcx", "rdx", "r11")
 """Registers that keeping and finding needs, besides rax."""
 _PUSHED = ("rax", *_USED)
 """What an exit pushes before the operands: the probe, and those."""
+WORDS_FOR_KEPT = len(_PUSHED)
+"""Words that stand between what an exit's stub saves and the operands, where an entry has kept
+some of these."""
 
 
 def _keep(count: int) -> Iterator[str]:

@@ -52,6 +52,12 @@ def select(text: str, scopes: Sequence[Scope]) -> list[Selection | Lack]:
     return [_of_scope(parts, scope, is_only=len(scopes) == 1) for scope in scopes]
 
 
+def select_again(text: str, scope: Scope) -> Selection | Lack:
+    """The selection for one of several scopes, of which `select` has found it right. A name that
+    only others have is unknown here."""
+    return _of_scope(list(parts_of(text)), scope, is_only=False)
+
+
 def parts_of(text: str) -> Iterator[Part]:
     """The expressions of a selection. Raises BadQuestion."""
     line = text.replace("\n", " ")

@@ -19,7 +19,9 @@ MEMORY = ("u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64")
 """Functions that read numbers in memory, by the type that they read."""
 TEXT_AT = "str"
 """The function that reads a text in memory."""
-FUNCTIONS = ("len", "log2", "int", "float", "field", "stack", TEXT_AT, *MEMORY)
+HAS = "has"
+"""The function that says whether an event has a name, which is known before any event comes."""
+FUNCTIONS = ("len", "log2", "int", "float", "field", "stack", HAS, TEXT_AT, *MEMORY)
 """All functions. Each has one argument."""
 
 _NODES = (
@@ -105,7 +107,16 @@ def parse(text: str) -> Syntax:
 
 def field_name(call: ast.Call) -> str | None:
     """The name in `field("name")`; None for other calls."""
-    if isinstance(call.func, ast.Name) and call.func.id == "field" and len(call.args) == 1:
+    return _name_in(call, "field")
+
+
+def name_asked_for(call: ast.Call) -> str | None:
+    """The name in `has("name")`; None for other calls."""
+    return _name_in(call, HAS)
+
+
+def _name_in(call: ast.Call, function: str) -> str | None:
+    if isinstance(call.func, ast.Name) and call.func.id == function and len(call.args) == 1:
         name = call.args[0]
         if isinstance(name, ast.Constant) and isinstance(name.value, str):
             return name.value
@@ -210,6 +221,8 @@ def _check_call(syntax: Syntax, call: ast.Call) -> None:
         raise syntax.wrong(f"{name} takes one argument", call)
     if name == "field" and field_name(call) is None:
         raise syntax.wrong('field takes a name as a text: field("from")', call)
+    if name == HAS and name_asked_for(call) is None:
+        raise syntax.wrong('has takes a name as a text: has("ret")', call)
 
 
 def _no_function(syntax: Syntax, name: str, node: ast.expr) -> BadQuestion:

@@ -34,7 +34,14 @@ from markerjit.questions.ir import (
     may_be_missing,
 )
 from markerjit.questions.scope import DEPTH, MOST_DEPTH, NAME, STACK, Scope
-from markerjit.questions.syntax import MEMORY, TEXT_AT, Syntax, field_name
+from markerjit.questions.syntax import (
+    HAS,
+    MEMORY,
+    TEXT_AT,
+    Syntax,
+    field_name,
+    name_asked_for,
+)
 from markerjit.questions.types import (
     Type,
     common,
@@ -417,6 +424,8 @@ class _Typing:
             return self._value(field_name(call) or "", span)
         if name == STACK:
             return self._stack(argument, call)
+        if name == HAS:
+            return _bool(name_asked_for(call) in self._scope.types, span)
         if name in (*MEMORY, TEXT_AT):
             return self._memory(name, argument, call)
         if name == "len":

@@ -7,7 +7,8 @@ address. Its name is that of the function and `:return`, and its fields are
 
     ret, rax    of a return: the value as debugging information has its type, as an int where there
                 is none, and all 64 bits of the register
-    tail        of a tail call: the function that is jumped to. What it will return is not known
+    tail, first of a tail call: the function that is jumped to, and the first of its arguments that
+                are integers or pointers. What it will return is not known
     dur         nanoseconds since the entry, and behind it the first arguments of the entry: where
                 entry and exits can be open together (0038)
 
@@ -43,7 +44,7 @@ from markerjit.model import (
 )
 from markerjit.probes.record import DURATION
 from markerjit.session.openings import Progress, exits_of_functions, silent
-from markerjit.sites.calling import RAX
+from markerjit.sites.calling import GENERAL, RAX
 from markerjit.sites.functions import unnamed
 from markerjit.sites.mapped_files import image_of
 from markerjit.sites.names import SUFFIX
@@ -58,7 +59,8 @@ _OBJECT = attrgetter("place.object")
 _UNKNOWN = Returned(
     "ret %d rax %#lx", (CType(TypeClass.SIGNED, 4), CType(TypeClass.UNSIGNED, 8)), (RAX, RAX)
 )
-_TAIL = "tail %p", (CType(TypeClass.POINTER, 8),)
+_TAIL = "tail %p first %p", (CType(TypeClass.POINTER, 8),) * 2
+_FIRST = GENERAL[0]
 _DURATION = f"{DURATION} %lu", CType(TypeClass.UNSIGNED, 8)
 
 
@@ -166,7 +168,7 @@ def _site(entry: UsdtSite, leaving: Exit | None) -> UsdtSite:
         signature = Signature(name, *_TAIL)
         last = code[leaving.address - offset :]
         operand = _moved(jump_target(last, leaving.address), mapped)
-        recipe = Recipe((operand,), str(operand))
+        recipe = Recipe((operand, _FIRST), f"{operand} {shown(_FIRST)}")
     return UsdtSite(
         signature, place, RemoteAddress(offset + mapped.bias), exit_form(head), recipe,
         entry.place.offset,
@@ -194,7 +196,8 @@ def unnamed_exit(site: UsdtSite) -> UsdtSite:
     tail, types = _TAIL
     if format_.startswith(tail):
         operands = site.recipe.operands[: len(types)]
-        plain, recipe = Signature(name, *_TAIL), Recipe(operands, str(operands[0]))
+        shown_operands = f"{operands[0]} {shown(operands[1])}"
+        plain, recipe = Signature(name, *_TAIL), Recipe(operands, shown_operands)
     else:
         plain = Signature(name, _UNKNOWN.format, _UNKNOWN.args)
         recipe = Recipe(_UNKNOWN.operands, _shown(_UNKNOWN.operands))

@@ -99,6 +99,41 @@ def test_a_tail_call_has_its_target_in_place_of_a_value(target: Callable) -> Non
             assert all("ret" not in fields for fields in tails)
 
 
+def test_a_tail_call_has_the_first_argument_of_the_function_that_it_jumps_to(
+    target: Callable,
+) -> None:
+    program = target(PROGRAM)
+
+    with markerjit.attach(program.pid) as session:
+        with session.trace(f"{name_of('tailed')},{name_of('through')}", fields="first") as stream:
+            program.ask("run 20")
+            firsts = [event.fields["first"] for event in stream.drain()]
+
+    assert sorted(firsts) == sorted([*range(20), *range(20)])
+
+
+def test_returns_and_tail_calls_have_the_caller_of_the_entry(target: Callable) -> None:
+    program = target(PROGRAM)
+    functions = [f"func:{PROGRAM}:{name}" for name in ("many", "tailed", "perhaps", "deep")]
+    names = ",".join([*functions, *(f"{name}:return" for name in functions)])
+
+    with (
+        markerjit.attach(program.pid) as session,
+        session.trace(names, select='caller, dur=dur if has("dur") else 0') as stream,
+    ):
+        program.ask("run 50")
+        events = list(stream.drain())
+
+    open_calls: list[int] = []
+    for event in events:
+        if not event.name.endswith(":return"):
+            open_calls.append(event.fields["caller"])
+        else:
+            assert event.fields["caller"] == open_calls.pop(), event
+    assert len(events) > 400
+    assert not open_calls
+
+
 def test_a_condition_asks_for_the_value_and_leaves_tail_calls_out(target: Callable) -> None:
     program = target(PROGRAM)
 
