@@ -17,6 +17,8 @@ TYPE_CHECKING = False  # type checkers assume true; importing typing would take 
 if TYPE_CHECKING:
     from typing import Any
 
+    from markerjit.allocations.files import check_allocations_file, write_allocations
+    from markerjit.allocations.summary import Allocations, AllocationSite, CallSite
     from markerjit.arena.waiting import Waits
     from markerjit.calls.files import check_calls_file, write_calls
     from markerjit.calls.graph import CalledFunction, CallGraph, Calling, CallNode, NotOpened
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from markerjit.ring.brakes import Sample
     from markerjit.ring.clock import Calibration
     from markerjit.session.aggregate import AddingUp
+    from markerjit.session.allocations import AllocationTrace
     from markerjit.session.background import Events, Subscription
     from markerjit.session.calls import CallTrace
     from markerjit.session.coverage import (
@@ -205,6 +208,9 @@ _HOME = {
     "AddingUp": "session.aggregate",
     "Latency": "session.latency",
     **dict.fromkeys(("Latencies", "LatencyRow", "PairEnd", "SlowPair"), "events.latencies"),
+    "AllocationTrace": "session.allocations",
+    **dict.fromkeys(("Allocations", "AllocationSite", "CallSite"), "allocations.summary"),
+    **dict.fromkeys(("check_allocations_file", "write_allocations"), "allocations.files"),
     "CallTrace": "session.calls",
     **dict.fromkeys(
         ("CallGraph", "CallNode", "CalledFunction", "Calling", "NotOpened"), "calls.graph"
@@ -265,6 +271,9 @@ _HOME = {
 __all__ = [
     "AddingUp",
     "AggregateRow",
+    "AllocationSite",
+    "AllocationTrace",
+    "Allocations",
     "Answers",
     "Applied",
     "ArenaStatus",
@@ -278,6 +287,7 @@ __all__ = [
     "Calibration",
     "CallGraph",
     "CallNode",
+    "CallSite",
     "CallTrace",
     "CalledFunction",
     "Calling",
@@ -376,6 +386,7 @@ __all__ = [
     "WeighedStacks",
     "__version__",
     "attach",
+    "check_allocations_file",
     "check_calls_file",
     "check_output",
     "choose_one",
@@ -415,6 +426,7 @@ __all__ = [
     "takes_packets",
     "times_of",
     "where",
+    "write_allocations",
     "write_calls",
 ]
 

@@ -39,6 +39,12 @@ def check_calls_file(path: str, *, force: bool = False, slices: bool = True) -> 
     if not path.endswith(known):
         suffixes = ", ".join(known)
         raise Refused(f"{path}: calls are written to files with one of the suffixes {suffixes}")
+    check_new_file(path, force=force)
+    return path.endswith(SLICES)
+
+
+def check_new_file(path: str, *, force: bool) -> None:
+    """Raise Refused where no file of this name can be written, or one is there, unless `force`."""
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         raise Refused(f"cannot write {path}: {folder} is no folder")
@@ -47,7 +53,6 @@ def check_calls_file(path: str, *, force: bool = False, slices: bool = True) -> 
             raise exists(path)
         if not os.path.isfile(path):
             raise Refused(f"cannot write {path}: it is no file")
-    return path.endswith(SLICES)
 
 
 def write_calls(
@@ -57,15 +62,18 @@ def write_calls(
     `check_calls_file` does, for a full disk, and for the suffix of slices, which a graph does not
     have."""
     check_is("graph", graph, CallGraph, StackSamples, WeighedStacks)
-    check_calls_file(path, force=force)
-    path = os.fspath(path)
-    make = next((make for suffix, make in _WRITERS.items() if path.endswith(suffix)), None)
-    if make is None:
+    if check_calls_file(path, force=force):
         raise Refused(
             f"{path}: Perfetto shows calls one by one, which a graph does not have any more; they "
             "are written while the calls are traced"
         )
-    content = make(flames_of(graph)).encode("utf-8", "backslashreplace")
+    write_flames(flames_of(graph), os.fspath(path), force=force)
+
+
+def write_flames(flames: Flames, path: str, *, force: bool) -> None:
+    """Write flames to a file whose suffix says how. Raises Refused for a full disk."""
+    make = next(make for suffix, make in _WRITERS.items() if path.endswith(suffix))
+    content = make(flames).encode("utf-8", "backslashreplace")
     try:
         with create(path, force=force) as file:
             file.write(content)

@@ -31,6 +31,7 @@ COMMANDS = {
     "export": "markers as metrics for Prometheus, and as OTLP, for a while",
     "trace": "switch markers on, stream their events, switch them off",
     "calls": "every call of a program's functions: counts, times, callers, a flame graph",
+    "alloc": "what a program allocates and does not free, by call site",
     "stack": "the stacks of a process's threads, as they are now",
     "flight": "a flight recorder: keep the newest events, without a reader, and save them",
     "count": "count executions in the process, by key",

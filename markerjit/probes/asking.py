@@ -18,8 +18,8 @@ from markerjit.patch.where import Where
 from markerjit.probes.asked_texts import texts_of
 from markerjit.probes.braking import Rows, Words, braking
 from markerjit.probes.computed import TID_OFFSET, Known
-from markerjit.probes.record import DURATION
 from markerjit.probes.question import NO, Draft, Gates, draft_of, make_question
+from markerjit.probes.record import DURATION
 from markerjit.probes.selecting import Columns, columns, columns_of, lengths_of
 from markerjit.probes.stub import WORDS_FOR_KEPT
 from markerjit.questions import Lack, Question, Scope, ask, ask_again, scope_of

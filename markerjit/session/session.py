@@ -56,12 +56,14 @@ from markerjit.session.view import View
 from markerjit.sites import ProbeName, parse_name
 
 if TYPE_CHECKING:  # what records is imported when something is recorded
+    from markerjit.allocations.summary import Allocations
     from markerjit.calls.graph import CallGraph
     from markerjit.events.feed import StreamStatistics
     from markerjit.events.flight import Flight
     from markerjit.events.stream import EventStream
     from markerjit.ring.clock import Calibration
     from markerjit.session.aggregate import AddingUp
+    from markerjit.session.allocations import AllocationTrace
     from markerjit.session.background import Events, Subscription
     from markerjit.session.calls import CallTrace
     from markerjit.session.flight import FlightRecorder
@@ -799,6 +801,90 @@ class Session(View):
             trace.wait()
         return trace.graph()
 
+    @contextmanager
+    def trace_allocations(
+        self,
+        *,
+        allocs: Sequence[str] | str = (),
+        frees: Sequence[str] | str = (),
+        read: bool = False,
+        duration: float | None = None,
+        limit: int | None = None,
+        lossless: bool = False,
+        ring_growth: int = DEFAULT_GROWTH,
+        quiesce: str | None = None,
+    ) -> Iterator[AllocationTrace]:
+        """Follow what is allocated and freed, by call site: of the C library's malloc and its kin,
+        or of the allocator that stands in for it. All is off at the end, however it ends.
+
+        `allocs` and `frees` name what allocates and frees in its place: markers with fields `ptr`
+        and `size`, or functions that return the block and take the size, or the block, first.
+        `read`: the bytes that were really given are read in the process, from the word before each
+        block of glibc; otherwise they follow the rules of the allocator. It ends by itself after
+        `duration` seconds, and behind the poll with allocation number `limit`. `lossless` and
+        `ring_growth` are as of `trace`.
+
+        The caller polls it (`AllocationTrace.poll`), or waits for its end (`AllocationTrace.wait`).
+        Raises what `trace` raises, BadArgument for names of which one allocates and none frees, or
+        whose fields are not known, and Unsupported where the process has no allocator that is
+        known, or `read` is for another than glibc.
+        """
+        from markerjit.session.allocations import AskedAllocations, followed
+        from markerjit.session.allocators import allocator_of, own_allocator
+        from markerjit.session.recording import recording_of
+        from markerjit.session.trace import check_that_threads_may_wait
+
+        allocs, frees = _names_of("allocs", allocs), _names_of("frees", frees)
+        check_flag("read", read)
+        check_flag("lossless", lossless)
+        check_int("ring_growth", ring_growth, 0)
+        _check_bounds(duration, limit)
+        if bool(allocs) != bool(frees):
+            raise BadArgument(
+                "frees" if allocs else "allocs", frees or allocs,
+                "given together: what allocates, and what frees",
+            )  # fmt: skip
+        if allocs and read:
+            raise BadArgument("read", read, "for the C library's malloc, whose blocks are known")
+        with self._target.known():
+            self._target.look()
+            if allocs:
+                recorded = own_allocator(self._target, allocs, frees)
+            else:
+                recorded = allocator_of(self._target, read=read)
+        if lossless:
+            check_that_threads_may_wait(self._target)
+        recording = recording_of(
+            self._switcher.planner, None, RECORD, quiesce, None, True, None, DEFAULT_TEXT, "fast",
+            None, recorded.select, NO_BRAKES, lossless=lossless,
+        )  # fmt: skip
+        asked = AskedAllocations(
+            recorded, recording, 0 if lossless else ring_growth, self._clock, read, limit, duration
+        )
+        with followed(self._switcher, self._flights, asked) as trace:
+            yield trace
+
+    def allocations(
+        self,
+        *,
+        allocs: Sequence[str] | str = (),
+        frees: Sequence[str] | str = (),
+        read: bool = False,
+        duration: float | None = None,
+        limit: int | None = None,
+        lossless: bool = False,
+        ring_growth: int = DEFAULT_GROWTH,
+        quiesce: str | None = None,
+    ) -> Allocations:
+        """The allocations for `duration` seconds, or until there are `limit`, or until the process
+        ends. Arguments as of `trace_allocations`, and raises what that raises."""
+        with self.trace_allocations(
+            allocs=allocs, frees=frees, read=read, duration=duration, limit=limit,
+            lossless=lossless, ring_growth=ring_growth, quiesce=quiesce,
+        ) as trace:  # fmt: skip
+            trace.wait()
+        return trace.allocations()
+
     def record(
         self,
         pattern: str,
@@ -865,6 +951,14 @@ class Session(View):
         check_all("types", types, RecordType)
         check_is("clock", clock, Calibration)
         return trace_info(self._target, types, clock)
+
+
+def _names_of(parameter: str, names: Sequence[str] | str) -> tuple[str, ...]:
+    texts = (names,) if isinstance(names, str) else names
+    check_all(parameter, texts, str)
+    for text in texts:
+        check_text(parameter, text)
+    return tuple(texts)
 
 
 def _check_bounds(duration: float | None, limit: int | None) -> None:

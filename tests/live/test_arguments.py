@@ -73,6 +73,13 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "breakpoints": False, "lossless": False, "ring_growth": 0,
         "slices": str(folder / "calls.pftrace"), "force": True,
     }  # fmt: skip
+    allocated = {
+        "allocs": "func:malloc", "frees": "func:free", "read": False, "duration": 0.0, "limit": 1,
+        "lossless": False, "ring_growth": 0,
+    }  # fmt: skip
+    nothing_allocated = markerjit.Allocations(
+        0.0, (), 0, 0.0, 0, 0, 0, 0, 0, 0, "", False, (), (), 0, 1, ""
+    )
     no_calls = markerjit.CallGraph(0.0, (), (), (), ())
     folded = str(folder / "calls.folded")
     flight = markerjit.Flight(session._target.seen.arena, dict)
@@ -197,6 +204,8 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
                 "force": True,
             },
         ),
+        "Session.trace_allocations": (session.trace_allocations, allocated),
+        "Session.allocations": (session.allocations, allocated),
         "Session.trace_calls": (session.trace_calls, followed),
         "Session.calls": (session.calls, followed),
         "Session.replace": (session.replace, {"function": "func:main", "new": "none.c:main"}),
@@ -269,6 +278,14 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "check_calls_file": (
             markerjit.check_calls_file,
             {"path": folded, "force": True, "slices": True},
+        ),
+        "check_allocations_file": (
+            markerjit.check_allocations_file,
+            {"path": folded, "force": True},
+        ),
+        "write_allocations": (
+            markerjit.write_allocations,
+            {"allocations": nothing_allocated, "path": folded, "force": True},
         ),
         "write_calls": (markerjit.write_calls, {"graph": no_calls, "path": folded, "force": True}),
         "takes_packets": (markerjit.takes_packets, {"sink": None}),

@@ -104,10 +104,10 @@ def test_a_tail_call_has_the_first_argument_of_the_function_that_it_jumps_to(
 ) -> None:
     program = target(PROGRAM)
 
-    with markerjit.attach(program.pid) as session:
-        with session.trace(f"{name_of('tailed')},{name_of('through')}", fields="first") as stream:
-            program.ask("run 20")
-            firsts = [event.fields["first"] for event in stream.drain()]
+    names = f"{name_of('tailed')},{name_of('through')}"
+    with markerjit.attach(program.pid) as session, session.trace(names, fields="first") as stream:
+        program.ask("run 20")
+        firsts = [event.fields["first"] for event in stream.drain()]
 
     assert sorted(firsts) == sorted([*range(20), *range(20)])
 

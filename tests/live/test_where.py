@@ -460,7 +460,7 @@ def test_markers_without_the_name_are_left_out(target: Callable) -> None:
 @pytest.mark.parametrize(
     ("where", "error", "words"),
     [
-        ("caller == 1", markerjit.BadQuestion, "only the entry and the returns of a function have a caller"),
+        ("caller == 1", markerjit.BadQuestion, "only the entry and the returns"),
         ("u8('a') == 1", markerjit.BadQuestion, "this is a text, and u8 takes a number"),
         ("att == 1", markerjit.BadQuestion, "did you mean at?"),
         ("at ==", markerjit.BadQuestion, "it is no expression"),

@@ -51,6 +51,7 @@ def looks(server: Target, path: Path) -> Iterator[tuple[object, ...]]:
     yield from (("export", pid, "kv_*", "-d", "200ms"), ("export", pid, "kv_*", "--port", "0"))
     yield ("watch", pid)  # its standard input is no terminal
     yield from (("recipe", "list"), ("recipe", "show", "libc-malloc"))
+    yield from (("alloc", pid, "-d", "200ms"), ("alloc", pid, "-d", "200ms", "--leaks"))
     yield ("calls", pid, "kv_*", "-d", "200ms", "--tree", "--graph", "kv_execute")
     yield ("latency", pid, "kv_command", "kv_hit", "-d", "50ms")
 

@@ -20,7 +20,7 @@ FLOORS = (
     ("proc", "ring", "sites", "spans"),
     ("remote", "targets", "trace", "unwind"),
     ("arena", "quiesce", "calls"),
-    ("patch",),
+    ("patch", "allocations"),
     ("events",),
     ("probes",),
     ("session",),

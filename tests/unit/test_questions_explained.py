@@ -46,7 +46,7 @@ def test_only_functions_have_a_caller() -> None:
     (explained,) = explain_question("caller == 3", [function])
 
     assert "mov rax, qword ptr [rsp + " in explained.code[2].text
-    with pytest.raises(BadQuestion, match="only the entry and the returns of a function have a caller"):
+    with pytest.raises(BadQuestion, match="only the entry and the returns"):
         explain_question("caller == 3", [STORE])
 
 

@@ -1,0 +1,172 @@
+"""The allocations of a process, for a while, as a value.
+
+What this does not do: print it (facts/allocations.py), or write files (files.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from markerjit.allocations.heap import Heap
+from markerjit.allocations.sites import LIFETIMES, Sums, Totals
+from markerjit.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from markerjit.ring.batch import Array
+
+
+class CallSite(NamedTuple):
+    """Where allocations are asked for.
+
+    address   of the instruction behind the call; 0 of a marker
+    function  the function's symbol, the marker's name, or a place in an object where no symbol is
+              known
+    offset    from where the function begins
+    object    the path of its object; "" where none is known
+    """
+
+    address: int
+    function: str
+    offset: int = 0
+    object: str = ""
+
+
+class AllocationSite(NamedTuple):
+    """The allocations of a call site. Bytes are those that were asked for, and those that the
+    allocator gave for them.
+
+    site          where it is
+    allocations   how many, of `asked` and `given` bytes
+    failed        how many more gave no block
+    frees         how many were freed since
+    live          blocks that were not, with `live_asked` and `live_given` bytes
+    oldest_ns     how long the oldest of these has lived; None without one
+    other_thread  frees by another thread than the allocation, and `other_cpu` on another CPU
+    mean_ns, longest_ns, median_ns
+                  lifetimes of the blocks that were freed; None without one. The median is that of a
+                  histogram: up to a power of two that is not below it
+    lost_frees    blocks whose address was given out again without a free that was seen
+    """
+
+    site: CallSite
+    allocations: int
+    asked: int
+    given: int
+    failed: int
+    frees: int
+    live: int
+    live_asked: int
+    live_given: int
+    oldest_ns: int | None
+    other_thread: int
+    other_cpu: int
+    mean_ns: float | None
+    longest_ns: int | None
+    median_ns: int | None
+    lost_frees: int
+
+    @property
+    def wasted(self) -> int:
+        """Bytes that were given in all and not asked for: internal fragmentation."""
+        return self.given - self.asked
+
+
+class Allocations(NamedTuple):
+    """The allocations of a process.
+
+    seconds        how long it was looked at
+    sites          by call site, the one with the most live bytes first
+    most_given     bytes that were live at most, of those that were seen to be allocated, and
+                   `most_s` when, in seconds from the begin
+    unknown_frees  frees of blocks that were not seen to be allocated: from before, or lost
+    unseen         allocations whose address is not known
+    events         of all kinds, and `lost` those that were lost, since their ring was full
+    unmatched      returns whose entries were not seen: of calls that had begun before
+    threads        how many threads allocated or freed
+    allocator      "glibc", "jemalloc", or "" of others
+    read           whether the given bytes were read in the process; otherwise they follow the rules
+                   of the allocator
+    functions      what was on, and `left_out` sentences about what was not
+    children       processes that it has started meanwhile, whose allocations are not here
+    pid            the process, and `command` its command line
+    """
+
+    seconds: float
+    sites: tuple[AllocationSite, ...]
+    most_given: int
+    most_s: float
+    unknown_frees: int
+    unseen: int
+    events: int
+    lost: int
+    unmatched: int
+    threads: int
+    allocator: str
+    read: bool
+    functions: tuple[str, ...]
+    left_out: tuple[str, ...]
+    children: int
+    pid: int
+    command: str
+
+    @property
+    def allocations(self) -> int:
+        """How many there were."""
+        return sum(each.allocations for each in self.sites)
+
+    @property
+    def live(self) -> int:
+        """Blocks that were not freed."""
+        return sum(each.live for each in self.sites)
+
+    @property
+    def live_given(self) -> int:
+        """Bytes of these, as they were given."""
+        return sum(each.live_given for each in self.sites)
+
+    @property
+    def leaks(self) -> tuple[AllocationSite, ...]:
+        """The sites with blocks that were not freed, the one with the most bytes first."""
+        return tuple(each for each in self.sites if each.live)
+
+
+def sites_of(
+    sums: Sums, heap: Heap, sites: Sequence[CallSite], now_ns: int
+) -> tuple[AllocationSite, ...]:
+    """All sites, the one with the most live bytes first."""
+    oldest = np.full(len(sites), now_ns, np.int64)
+    np.minimum.at(oldest, heap.live.site, heap.live.time)
+    rows = zip(*(column.tolist() for column in sums.totals), strict=True)
+    made = [
+        _site(site, Totals(*row), now_ns - int(began), sums.lifetimes[number])
+        for number, (site, row, began) in enumerate(zip(sites, rows, oldest, strict=True))
+    ]
+    used = [each for each in made if each.allocations or each.failed]
+    return tuple(sorted(used, key=lambda each: (-each.live_given, -each.given, each.site)))
+
+
+def _site(site: CallSite, totals: Totals, age_ns: int, lifetimes: Array) -> AllocationSite:
+    counts = {name: int(value) for name, value in totals._asdict().items()}
+    frees = counts["frees"]
+    live = counts["allocations"] - frees - counts["lost_frees"]
+    return AllocationSite(
+        site, counts["allocations"], counts["asked"], counts["given"], counts["failed"], frees,
+        live,
+        counts["asked"] - counts["freed_asked"] - counts["lost_asked"],
+        counts["given"] - counts["freed_given"] - counts["lost_given"],
+        age_ns if live else None,
+        counts["other_thread"], counts["other_cpu"],
+        counts["lifetime_ns"] / frees if frees else None,
+        counts["longest_ns"] if frees else None,
+        _median(lifetimes) if frees else None,
+        counts["lost_frees"],
+    )  # fmt: skip
+
+
+def _median(lifetimes: Array) -> int:
+    below = np.cumsum(lifetimes)
+    at = int(np.searchsorted(below, (int(below[-1]) + 1) // 2))
+    return (1 << min(at, LIFETIMES - 1)) - 1

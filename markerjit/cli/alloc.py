@@ -1,0 +1,206 @@
+"""`markerjit alloc PID`: what a program allocates and does not free, by call site.
+
+The allocator's functions are on until the end: a signal, the time, or so many allocations. Then all
+is off, and the whole is printed. On a terminal a table is drawn anew meanwhile, in place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import markerjit
+from markerjit.cli import arguments, output, recording
+from markerjit.cli.end import End
+from markerjit.facts.allocations import (
+    HEADER,
+    LEAKS_HEADER,
+    SORTS,
+    allocations_facts,
+    leak_rows,
+    remarks,
+    site_rows,
+    summary_words,
+)
+from markerjit.facts.words import wrapped
+from markerjit.printable import counted
+
+if TYPE_CHECKING:
+    from markerjit import Allocations, AllocationSite, AllocationTrace
+
+_REDRAW_S = 0.5
+_POLL_S = 0.02
+_ROWS = 20
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    arguments.add_pid(parser)
+    arguments.add_duration(parser)
+    parser.add_argument(
+        "-n", "--allocations", metavar="N", type=arguments.positive,
+        help="end after so many allocations",
+    )  # fmt: skip
+    parser.add_argument(
+        "--leaks", action="store_true",
+        help="print only what was not freed at the end, with the age of the oldest block",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=arguments.file_name,
+        help="also write a file: .parquet (a row for each site), or a flame graph: "
+        ".speedscope.json, .folded, .html",
+    )  # fmt: skip
+    parser.add_argument("--force", action="store_true", help="overwrite FILE")
+    parser.add_argument("--sort", choices=sorted(SORTS), help="the order of the table (live)")
+    parser.add_argument(
+        "--top", metavar="N", type=arguments.positive, help=f"show so many sites ({_ROWS})"
+    )
+    parser.add_argument(
+        "--alloc", metavar="PATTERN", action="append", default=[], dest="allocs",
+        help="what allocates in place of the C library: a marker with fields ptr and size, or a "
+        "function that returns the block; again for more",
+    )  # fmt: skip
+    parser.add_argument(
+        "--free", metavar="PATTERN", action="append", default=[], dest="frees",
+        help="what frees: a marker with a field ptr, or a function; again for more",
+    )  # fmt: skip
+    parser.add_argument(
+        "--read", action="store_true",
+        help="read in the process how many bytes were really given (glibc), which costs "
+        "microseconds where the processor has no memory transactions",
+    )  # fmt: skip
+    parser.add_argument(
+        "--lossless", action="store_true",
+        help="lose no event. MAKES THE PROCESS WAIT where it is faster than this command",
+    )  # fmt: skip
+    recording.add_ring_size(parser)
+    recording.add_growth(parser)
+    arguments.add_quiesce(parser)
+    arguments.add_seccomp(parser)
+    arguments.add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Follow allocations until the end, and print them."""
+    if options.json and options.leaks:
+        raise markerjit.BadArgument("--leaks", True, "left out with --json, which has all sites")
+    if options.output:
+        markerjit.check_allocations_file(options.output, force=options.force)
+    end, view = End(), _View(options)
+    trace: AllocationTrace | None = None
+    failure: markerjit.MarkerError | None = None
+    if options.lossless:
+        output.say("lossless: where a ring is full, the process waits for us", error=True)
+    with markerjit.attach(
+        options.pid, ring_size=options.ring_size, seccomp=options.seccomp
+    ) as session:
+        growth = {} if options.ring_growth is None else {"ring_growth": options.ring_growth}
+        try:
+            with session.trace_allocations(
+                allocs=options.allocs, frees=options.frees, read=options.read,
+                limit=options.allocations, lossless=options.lossless, quiesce=options.quiesce,
+                **growth,
+            ) as following:  # fmt: skip
+                trace = following
+                end.arm((trace,), options.duration)  # type: ignore[arg-type]
+                _follow(trace, end, view)
+        except markerjit.MarkerError as error:
+            if trace is None:
+                raise
+            failure = error  # behind what was seen before
+        finally:
+            end.disarm()
+    allocations = trace.allocations()
+    if options.output:
+        failure = _failure_to_write(allocations, options) or failure
+    view.show_whole(allocations)
+    if failure:
+        raise failure
+    _check_end(trace, end, allocations.pid)
+    return 0
+
+
+def _failure_to_write(
+    allocations: Allocations, options: argparse.Namespace
+) -> markerjit.MarkerError | None:
+    """Write the file; the reason why that could not be done, which comes behind the table."""
+    try:
+        markerjit.write_allocations(allocations, options.output, force=options.force)
+    except markerjit.MarkerError as error:
+        return error
+    return None
+
+
+def _check_end(trace: AllocationTrace, end: End, pid: int) -> None:
+    """Raise the reason for an end that was not asked for."""
+    if trace.target_ended and not end.has_come:
+        raise markerjit.TargetGone(pid)
+    if trace.dispossessed:
+        raise markerjit.Refused(
+            f"another controller has taken the functions of process {pid}; what is shown was seen "
+            "before"
+        )
+
+
+def _follow(trace: AllocationTrace, end: End, view: _View) -> None:
+    next_at = time.monotonic() + _REDRAW_S
+    while not end.has_come and not trace.is_over():
+        came = trace.poll()
+        if view.is_live and time.monotonic() >= next_at:
+            view.show_meanwhile(trace.allocations())
+            next_at = time.monotonic() + _REDRAW_S
+        if not came:
+            time.sleep(_POLL_S)
+
+
+class _View:
+    """The table: in place on a terminal while allocations come, and whole at the end."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._picture = output.Picture()
+        self.is_live = sys.stdout.isatty() and not options.json
+
+    def show_meanwhile(self, allocations: Allocations) -> None:
+        """Draw the table anew, in the place of the last one."""
+        room = max(1, output.height() - 3)  # beside the header, our line, and that of the cursor
+        shown = self._sorted(allocations)[: min(self._options.top or _ROWS, room)]
+        with self._picture.drawn():
+            self._print_sites(shown)
+            made = counted(allocations.allocations, "allocation")
+            lost = f", {counted(allocations.lost, 'event')} lost" if allocations.lost else ""
+            output.say(f"{made} in {allocations.seconds:.0f} s{lost}; Ctrl-C ends it")
+
+    def show_whole(self, allocations: Allocations) -> None:
+        """Print all that was asked for, and what has to be known of it."""
+        if self._options.json:
+            output.print_json(allocations_facts(allocations))
+            return
+        with self._picture.drawn(whole=True) if self.is_live else nullcontext():
+            self._print_whole(allocations)
+
+    def _print_whole(self, allocations: Allocations) -> None:
+        sites, top = self._sorted(allocations), self._options.top or _ROWS
+        self._print_sites(sites[:top])
+        if len(sites) > top:
+            output.say(f"and {counted(len(sites) - top, 'more site')}; --top N shows more")
+        output.say(summary_words(allocations))
+        for remark in remarks(allocations, lossless=self._options.lossless):
+            for line in wrapped(remark, indent=0):
+                output.say(line)
+
+    def _sorted(self, allocations: Allocations) -> list[AllocationSite]:
+        sites = allocations.leaks if self._options.leaks else allocations.sites
+        return sorted(sites, key=SORTS[self._options.sort or "live"])
+
+    def _print_sites(self, sites: Sequence[AllocationSite]) -> None:
+        header, rows = (
+            (LEAKS_HEADER, leak_rows(sites)) if self._options.leaks else (HEADER, site_rows(sites))
+        )
+        if sites:
+            output.print_table(header, rows, may_be_cut=[len(header) - 1])

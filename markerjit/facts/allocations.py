@@ -1,0 +1,160 @@
+"""Allocations as a document, and in words: rows of the table, and what has to be said."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from markerjit.facts import Json
+from markerjit.facts.calls import aligned
+from markerjit.facts.words import duration_words
+from markerjit.printable import counted
+
+if TYPE_CHECKING:
+    from markerjit.allocations.summary import Allocations, AllocationSite
+
+HEADER = ("LIVE", "BLOCKS", "ALLOCS", "ASKED", "WASTED", "LIFE", "CROSS", "SITE")
+LEAKS_HEADER = ("LIVE", "BLOCKS", "OLDEST", "SITE")
+SORTS: dict[str, Callable[[AllocationSite], tuple[object, ...]]] = {
+    "live": lambda each: (-each.live_given, -each.given, each.site),
+    "blocks": lambda each: (-each.live, -each.allocations, each.site),
+    "allocs": lambda each: (-each.allocations, each.site),
+    "asked": lambda each: (-each.asked, each.site),
+    "wasted": lambda each: (-each.wasted, each.site),
+    "site": lambda each: (each.site.function, each.site),
+}
+_UNITS = ("B", "K", "M", "G", "T")
+_KIBI = 1024
+_EXACT = 10 * _KIBI
+
+
+def allocations_facts(allocations: Allocations) -> Json:
+    """All of it."""
+    facts = allocations._asdict()
+    facts["seconds"] = round(allocations.seconds, 6)
+    facts["most_s"] = round(allocations.most_s, 6)
+    facts["sites"] = [
+        {**each._asdict(), "site": each.site._asdict(), "wasted": each.wasted}
+        for each in allocations.sites
+    ]
+    facts["functions"] = list(allocations.functions)
+    facts["left_out"] = list(allocations.left_out)
+    facts["allocations"] = allocations.allocations
+    facts["live"] = allocations.live
+    facts["live_given"] = allocations.live_given
+    return facts
+
+
+def bytes_words(count: int) -> str:
+    """Bytes, in three or four digits and a unit: `4096 B`, `1.5 M`."""
+    if abs(count) < _EXACT:
+        return f"{count} B"
+    value, unit = float(count), 0
+    while abs(value) >= _KIBI and unit < len(_UNITS) - 1:
+        value, unit = value / _KIBI, unit + 1
+    return f"{value:.1f} {_UNITS[unit]}"
+
+
+def site_words(each: AllocationSite) -> str:
+    """`function+0x2f libkv.so`; the marker's name, or the address where nothing else is known."""
+    site = each.site
+    if not site.object:
+        return site.function
+    return f"{site.function}+{site.offset:#x} {os.path.basename(site.object)}"
+
+
+def site_rows(sites: Sequence[AllocationSite]) -> list[list[str]]:
+    """A row for each site, with numbers to the right."""
+    rows = [
+        [
+            bytes_words(each.live_given), f"{each.live:,}", f"{each.allocations:,}",
+            bytes_words(each.asked), _share(each.wasted, each.given),
+            duration_words(each.median_ns), _share(each.other_thread, each.frees), site_words(each),
+        ]
+        for each in sites
+    ]  # fmt: skip
+    return aligned(HEADER, rows)
+
+
+def leak_rows(sites: Sequence[AllocationSite]) -> list[list[str]]:
+    """A row for each site with blocks that were not freed."""
+    rows = [
+        [bytes_words(each.live_given), f"{each.live:,}", duration_words(each.oldest_ns),
+         site_words(each)]
+        for each in sites
+    ]  # fmt: skip
+    return aligned(LEAKS_HEADER, rows)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "-"
+
+
+# ---- sentences -----------------------------------------------------------------------------------
+
+
+def summary_words(allocations: Allocations) -> str:
+    """How much was seen, in how long."""
+    return (
+        f"{counted(allocations.allocations, 'allocation')} at "
+        f"{counted(len(allocations.sites), 'site')} in {counted(allocations.threads, 'thread')} in "
+        f"{allocations.seconds:.3f} s; {counted(allocations.live, 'block')} of "
+        f"{bytes_words(allocations.live_given)} live, at most "
+        f"{bytes_words(allocations.most_given)} after {allocations.most_s:.1f} s"
+    )
+
+
+def remarks(allocations: Allocations, *, lossless: bool) -> Iterator[str]:
+    """What has to be known of the numbers, a sentence each."""
+    failed = sum(each.failed for each in allocations.sites)
+    lost_frees = sum(each.lost_frees for each in allocations.sites)
+    if failed:
+        yield f"{counted(failed, 'allocation')} failed"
+    if allocations.unknown_frees:
+        before = "allocated before, or lost" if allocations.lost else "allocated before"
+        yield (
+            f"{counted(allocations.unknown_frees, 'free')} of blocks that were not seen to be "
+            f"allocated: {before}"
+        )
+    if allocations.unseen:
+        yield (
+            f"{counted(allocations.unseen, 'allocation')} without an address: the function left by "
+            "a jump to another one, whose result is not seen. They are in none of these numbers"
+        )
+    if lost_frees:
+        yield (
+            f"{counted(lost_frees, 'block')} whose address was given out again without a free that "
+            "was seen: not counted as live, and without a lifetime"
+        )
+    if allocations.lost:
+        hint = (
+            ""
+            if lossless
+            else " --lossless makes the process wait instead; --ring-growth gives them more room"
+        )
+        yield (
+            f"{counted(allocations.lost, 'event')} lost: they came faster than they were read. "
+            f"Blocks whose frees were among them count as live.{hint}"
+        )
+    if allocations.unmatched:
+        yield (
+            f"{counted(allocations.unmatched, 'return')} of calls that had begun before, or whose "
+            "arguments were not kept: not counted"
+        )
+    if allocations.children:
+        yield (
+            f"{counted(allocations.children, 'process')} started by this one "
+            "meanwhile: what they allocate is not here"
+        )
+    yield from allocations.left_out
+    yield given_words(allocations)
+
+
+def given_words(allocations: Allocations) -> str:
+    """Where the given bytes are from."""
+    if allocations.read:
+        return "bytes given: as the header of each block says"
+    if not allocations.allocator:
+        return "bytes given: not known of this allocator, so what was asked for"
+    return f"bytes given: by the rules of {allocations.allocator}"

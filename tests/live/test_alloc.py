@@ -1,0 +1,385 @@
+"""What a program allocates, by call site: against a program that counts for itself."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import markerjit
+from markerjit.facts.allocations import HEADER
+from tests.support.code_bytes import code_of
+from tests.support.commands import cli, facts, running
+from tests.support.programs import Target
+from tests.support.terminals import in_terminal, screen_of
+from tests.support.timing import wait_until
+
+pytestmark = pytest.mark.live
+
+PROGRAM = "truth_alloc"
+
+
+class Seen(NamedTuple):
+    blocks: int
+    asked: int
+    given: int
+    live: int
+
+
+def counts_of(program: Any) -> dict[str, Seen]:
+    _, *pairs = program.command("counts").split()
+    split = (pair.split("=") for pair in pairs)
+    return {name: Seen(*map(int, numbers.split(","))) for name, numbers in split}
+
+
+def since(before: dict[str, Seen], after: dict[str, Seen]) -> dict[str, Seen]:
+    return {
+        name: Seen(*(now - then for now, then in zip(after[name], seen, strict=True)))
+        for name, seen in before.items()
+    }
+
+
+def by_function(allocations: markerjit.Allocations) -> dict[str, dict[str, int]]:
+    sums: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for each in allocations.sites:
+        for name, value in each._asdict().items():
+            if isinstance(value, int):
+                sums[each.site.function][name] += value
+    return sums
+
+
+def seen_by_us(allocations: markerjit.Allocations) -> dict[str, Seen]:
+    return {
+        name: Seen(each["allocations"], each["asked"], each["given"], each["live"])
+        for name, each in by_function(allocations).items()
+    }
+
+
+@contextmanager
+def following(session: markerjit.Session, **options: Any) -> Iterator[markerjit.AllocationTrace]:
+    """A trace of allocations that another thread polls, which loses nothing."""
+    options = {"lossless": True, **options}
+    over = threading.Event()
+    with session.trace_allocations(**options) as trace:
+
+        def poll() -> None:
+            while not over.is_set():
+                if not trace.poll():
+                    over.wait(0.002)
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        try:
+            yield trace
+        finally:
+            over.set()
+            thread.join()
+
+
+@contextmanager
+def at_work(program: Any) -> Iterator[None]:
+    """The program allocates for as long as the context lasts."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            program.ask("run 20")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_every_site_has_the_counts_and_bytes_of_the_program(
+    target: Callable, *, read: bool
+) -> None:
+    program = target(PROGRAM)
+    code = code_of(program)
+
+    with markerjit.attach(program.pid) as session:
+        program.ask("run 30")
+        before = counts_of(program)
+        with following(session, read=read) as trace:
+            program.ask("run 1000")
+        truth = since(before, counts_of(program))
+    allocations = trace.allocations()
+
+    seen = seen_by_us(allocations)
+    assert {name: each.given for name, each in truth.items()} == {
+        name: seen[name].given for name in truth
+    } or not read
+    assert {name: each._replace(given=0) for name, each in truth.items()} == {
+        name: seen[name]._replace(given=0) for name in truth
+    }
+    for name, each in truth.items():  # the rule says up to 16 bytes less
+        assert 0 <= each.given - seen[name].given <= (0 if read else 16 * each.blocks)
+    assert (allocations.lost, allocations.unseen) == (0, 0)
+    assert (allocations.allocator, allocations.read) == ("glibc", read)
+    assert code_of(program) == code
+
+
+def test_frees_by_other_threads_failures_and_lifetimes_are_counted(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with markerjit.attach(program.pid) as session, following(session) as trace:
+        program.ask("run 500")
+    sites = by_function(trace.allocations())
+
+    assert sites["handed"]["other_thread"] == sites["handed"]["frees"] == 500
+    assert sum(each["other_thread"] for each in sites.values()) == 500
+    assert sites["denied"]["failed"] == 1000  # malloc and realloc, each time
+    assert sum(each["failed"] for each in sites.values()) == 1000
+    assert sites["denied"]["frees"] == sites["emptied"]["frees"] == 500
+    assert sites["leaked"]["frees"] == 0
+    assert sites["leaked"]["live"] == 50
+    of_leaks = [each for each in trace.allocations().sites if each.site.function == "leaked"]
+    assert all(each.oldest_ns and each.mean_ns is None for each in of_leaks)
+    of_plain = [each for each in trace.allocations().sites if each.site.function == "plain"]
+    assert all(
+        each.median_ns and each.longest_ns and 0 < each.mean_ns <= each.longest_ns  # type: ignore[operator]
+        for each in of_plain
+    )
+
+
+def test_frees_of_what_was_allocated_before_are_counted_by_themselves(target: Callable) -> None:
+    program = target(PROGRAM)
+    program.ask("run 3000")
+
+    with markerjit.attach(program.pid) as session, following(session) as trace:
+        program.ask("drop")
+        program.ask("run 10")
+    allocations = trace.allocations()
+
+    assert allocations.unknown_frees == 300
+    assert by_function(allocations)["leaked"]["live"] == 1
+
+
+def test_threads_at_full_speed_lose_nothing_with_lossless(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with markerjit.attach(program.pid) as session, following(session) as trace:
+        program.ask("hot 50000")
+    allocations = trace.allocations()
+
+    hot = by_function(allocations)["be_hot"]
+    assert hot["allocations"] == hot["frees"] == 100_000
+    assert hot["live"] == allocations.lost == 0
+
+
+def test_what_is_lost_is_counted_and_blocks_are_never_negative(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with (
+        markerjit.attach(program.pid, ring_size=1 << 12) as session,
+        session.trace_allocations(ring_growth=0) as trace,
+    ):
+        program.ask("hot 200000")  # nobody reads
+    allocations = trace.allocations()
+
+    assert allocations.lost > 0
+    assert allocations.events + allocations.lost >= 800_000
+    for each in allocations.sites:
+        assert each.live >= 0
+        assert each.frees + each.lost_frees + each.live == each.allocations
+
+
+def test_markers_around_an_allocator_say_the_same(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with (
+        markerjit.attach(program.pid) as session,
+        following(session, allocs="truth_take", frees="truth_give") as trace,
+    ):
+        program.ask("pool 900")
+    (site,) = trace.allocations().sites
+
+    assert site.site == markerjit.CallSite(0, "truth_take")
+    assert (site.allocations, site.frees, site.live) == (900, 810, 90)
+    sizes = [number % 64 + 1 for number in range(900)]
+    assert site.asked == site.given == sum(sizes)
+    assert site.live_asked == sum(size for number, size in enumerate(sizes) if number % 10 == 0)
+
+
+def test_an_address_that_is_given_out_again_ends_its_block(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with (
+        markerjit.attach(program.pid) as session,
+        following(session, allocs=["truth_take"], frees=["truth_give"]) as trace,
+    ):
+        program.ask("pool 2000")  # the pool has 1000 slots
+    (site,) = trace.allocations().sites
+
+    assert (site.allocations, site.frees, site.lost_frees, site.live) == (2000, 1800, 100, 100)
+
+
+def test_functions_are_named_as_allocators(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with (
+        markerjit.attach(program.pid) as session,
+        following(session, allocs="func:libc.so*:malloc", frees="func:libc.so*:free") as trace,
+    ):
+        program.ask("run 200")
+    sites = by_function(trace.allocations())
+
+    assert sites["plain"]["allocations"] == sites["plain"]["frees"] == 200
+    assert "zeroed" not in sites
+
+
+def test_a_limit_and_a_duration_end_it(target: Callable) -> None:
+    program = target(PROGRAM)
+    with markerjit.attach(program.pid) as session, at_work(program):
+        limited = session.allocations(limit=100)
+        timed = session.allocations(duration=0.2)
+
+    assert limited.allocations >= 100
+    assert timed.seconds >= 0.2
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def test_the_command_prints_sites_and_what_has_to_be_known(target: Callable) -> None:
+    program = target(PROGRAM)
+    with running("alloc", program.pid, "--lossless") as command:
+        wait_until(lambda: "func:malloc" in cli("status", program.pid).stdout, "it is on")
+        program.ask("run 300")
+        command.send_signal(signal.SIGINT)
+        output = command.communicate()[0]
+
+    assert command.returncode == 0
+    header, *rows = output.splitlines()
+    assert header.split() == [*HEADER]
+    assert any(row.endswith("truth_alloc") and " leaked+0x" in row for row in rows)
+    assert "bytes given: by the rules of glibc" in output
+    assert cli("status", program.pid).stdout.count(" off ") >= 3
+
+
+def test_leaks_are_what_is_live_at_the_end(target: Callable) -> None:
+    program = target(PROGRAM)
+    with running("alloc", program.pid, "--leaks", "--lossless") as command:
+        wait_until(lambda: "func:malloc" in cli("status", program.pid).stdout, "it is on")
+        program.ask("run 300")
+        command.send_signal(signal.SIGTERM)
+        output = command.communicate()[0]
+
+    header, row, *_ = output.splitlines()
+    assert header.split() == ["LIVE", "BLOCKS", "OLDEST", "SITE"]
+    assert row.split()[2] == "30"
+    assert "leaked+0x" in row
+
+
+def test_files_have_the_sites(target: Callable, tmp_path: Path) -> None:
+    import pyarrow.parquet as parquet
+
+    program = target(PROGRAM)
+    with markerjit.attach(program.pid) as session, following(session) as trace:
+        program.ask("run 200")
+    allocations = trace.allocations()
+
+    for name in ("a.parquet", "a.folded", "a.speedscope.json", "a.html"):
+        markerjit.write_allocations(allocations, str(tmp_path / name))
+    table = parquet.read_table(tmp_path / "a.parquet").to_pylist()
+    folded = (tmp_path / "a.folded").read_text().splitlines()
+    scope = json.loads((tmp_path / "a.speedscope.json").read_text())
+
+    assert [row["function"] for row in table] == [e.site.function for e in allocations.sites]
+    assert sum(row["live_given"] for row in table) == allocations.live_given
+    assert sum(int(line.rsplit(" ", 1)[1]) for line in folded) == allocations.live_given
+    assert scope["profiles"][0]["unit"] == "bytes"
+    assert sum(scope["profiles"][0]["weights"]) == allocations.live_given
+    with pytest.raises(markerjit.Refused, match=r"a\.parquet"):
+        markerjit.write_allocations(allocations, str(tmp_path / "a.parquet"))
+    with pytest.raises(markerjit.Refused, match="suffix"):
+        markerjit.write_allocations(allocations, str(tmp_path / "a.txt"))
+
+
+def test_a_target_that_is_killed_leaves_what_was_seen(target: Callable) -> None:
+    program = Target(target(PROGRAM).path)
+    program.wait_ready()
+    with running("alloc", program.pid) as command:
+        wait_until(lambda: "func:malloc" in cli("status", program.pid).stdout, "it is on")
+        program.ask("run 50")
+        program.end()
+        output, errors = command.communicate()
+
+    assert command.returncode == 1
+    assert "leaked+0x" in output or "truth_alloc+0x" in output
+    assert str(program.pid) in errors
+
+
+def test_a_child_is_not_followed_and_that_is_said(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with markerjit.attach(program.pid) as session, following(session) as trace:
+        program.ask("run 1")
+        program.command("fork")
+    allocations = trace.allocations()
+
+    assert allocations.children == 1
+    assert by_function(allocations)["plain"]["allocations"] == 1
+
+
+def test_json_has_all_of_it(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with at_work(program):
+        document = facts("alloc", program.pid, "-n", 500)
+
+    assert document["allocations"] >= 500
+    assert document["allocations"] == sum(each["allocations"] for each in document["sites"])
+    assert document["pid"] == program.pid
+
+
+def test_a_terminal_of_80_columns_has_a_live_table(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with at_work(program):
+        shown = in_terminal("alloc", program.pid, "-d", "1200ms", NO_COLOR="1")
+
+    assert shown.count("Ctrl-C ends it") >= 1
+    assert any(line.startswith("LIVE ") for line in screen_of(shown))
+    assert all(len(line) <= 80 for line in screen_of(shown))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"allocs": "truth_take"}, markerjit.BadArgument, "given together"),
+        ({"frees": "truth_give"}, markerjit.BadArgument, "given together"),
+        ({"allocs": "truth_give", "frees": "truth_take"}, markerjit.BadArgument, "ptr and size"),
+        ({"allocs": "truth_none", "frees": "truth_give"}, markerjit.UnknownMarker, "truth_none"),
+        ({"allocs": "truth_*", "frees": "truth_give"}, markerjit.BadArgument, "ptr and size"),
+        (
+            {"allocs": "truth_take", "frees": "truth_give", "read": True},
+            markerjit.BadArgument, "whose blocks are known",
+        ),
+    ],
+)  # fmt: skip
+def test_nonsense_is_refused_and_nothing_is_written(
+    target: Callable, options: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    program = target(PROGRAM)
+    code = code_of(program)
+
+    with (
+        markerjit.attach(program.pid) as session,
+        pytest.raises(error, match=words),
+        session.trace_allocations(**options),
+    ):
+        pass
+
+    assert code_of(program) == code
