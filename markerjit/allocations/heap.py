@@ -116,14 +116,20 @@ def _moves(steps: Steps) -> tuple[Array, Array]:
 
 
 def _until_open_move(steps: Steps) -> tuple[Steps, Steps]:
-    """The steps before the first reallocation that has not returned, and the others."""
+    """The steps before the first reallocation that has not returned, and the others. No
+    reallocation is cut in two: where one that has returned is still going on there, its begin and
+    what follows belong to the others, too."""
     rows, same = _moves(steps)
-    is_open = (steps.kind[rows] == Kind.MOVE) & ~same
-    if not is_open.any():
-        return steps, NO_STEPS
-    began = rows[is_open]
-    recent = began[steps.time[-1] - steps.time[began] < _LONGEST_NS]
-    at = int(recent.min()) if len(recent) else steps.rows
+    began = rows[steps.kind[rows] == Kind.MOVE]
+    ends = np.full(len(rows), steps.rows)
+    ends[:-1][same[:-1]] = rows[1:][same[:-1]]
+    ended = ends[steps.kind[rows] == Kind.MOVE]
+    is_open = ended == steps.rows
+    is_given_up = is_open & (steps.time[-1:] - steps.time[began] >= _LONGEST_NS)
+    began, ended, is_open = (column[~is_given_up] for column in (began, ended, is_open))
+    at = int(began[is_open].min(initial=steps.rows))
+    while (is_cut := (began < at) & (ended >= at)).any() and at < steps.rows:
+        at = int(began[is_cut].min())
     return steps.picked(slice(None, at)), steps.picked(slice(at, None))
 
 

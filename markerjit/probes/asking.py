@@ -153,7 +153,7 @@ def recorded_signature(signature: Signature, select: str | None) -> Signature:
 
 def recorded_selection(signature: Signature, select: str) -> Columns:
     """What a selection records of a marker. Raises BadQuestion."""
-    return columns_of(select, signature, scope_of_marker(signature))
+    return columns_of(select, signature, scope_of_marker(signature), is_again=True)
 
 
 class Behind(NamedTuple):
@@ -179,7 +179,7 @@ def code_of(signature: Signature, where: Where, address: int, behind: Behind) ->
         sentence = f"{signature.name} has no field {question.name}"
         raise BadQuestion(sentence, where.text, 0, 0)
     if where.select is not None:
-        words = columns_of(where.select, signature, scope).words
+        words = columns_of(where.select, signature, scope, is_again=True).words
     draft = draft_of_question(
         question, signature, words=words, process=behind.process, careful=behind.careful,
         brakes=where.brakes,

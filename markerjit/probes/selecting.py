@@ -25,7 +25,7 @@ from markerjit.questions.ir import (
     whole_text,
 )
 from markerjit.questions.scope import Scope
-from markerjit.questions.selection import Selected, Selection, select_again
+from markerjit.questions.selection import Selected, Selection, select, select_again
 from markerjit.questions.types import RECORDED, Type
 from markerjit.tuples import NamedTuple
 
@@ -50,10 +50,11 @@ class _Column(NamedTuple):
     words: tuple[Node, ...]
 
 
-def columns_of(text: str, signature: Signature, scope: Scope) -> Columns:
-    """The selection of a marker's events. Raises BadQuestion, also where it has a name that these
+def columns_of(text: str, signature: Signature, scope: Scope, *, is_again: bool = False) -> Columns:
+    """The selection of a marker's events. `is_again`: it was found right for several markers, and
+    may have names that only others have. Raises BadQuestion, also where it has a name that these
     do not have."""
-    selection = select_again(text, scope)
+    selection = select_again(text, scope) if is_again else select(text, [scope])[0]
     if isinstance(selection, Lack):
         raise BadQuestion(f"{signature.name} has no field {selection.name}", text, 0, 0)
     return columns(selection, signature)

@@ -74,7 +74,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "slices": str(folder / "calls.pftrace"), "force": True,
     }  # fmt: skip
     allocated = {
-        "allocs": "func:malloc", "frees": "func:free", "read": False, "duration": 0.0, "limit": 1,
+        "allocs": "func:nobody", "frees": "func:free", "read": False, "duration": 0.0, "limit": 1,
         "lossless": False, "ring_growth": 0,
     }  # fmt: skip
     nothing_allocated = markerjit.Allocations(
@@ -404,9 +404,8 @@ def test_every_argument_of_every_public_function_is_in_the_table(place: Place) -
 def _is_value(function: Any) -> bool:
     """Errors, enumerations, named tuples and some more are made by us."""
     made = (
-        markerjit.AddingUp, markerjit.CallTrace, markerjit.Events, markerjit.Latency,
-        markerjit.Plots, markerjit.Subscription,
-        markerjit.Subscription,
+        markerjit.AddingUp, markerjit.AllocationTrace, markerjit.CallTrace, markerjit.Events,
+        markerjit.Latency, markerjit.Plots, markerjit.Subscription,
     )  # fmt: skip
     classes = (*made, markerjit.Compiled, markerjit.Field, markerjit.Stepper, markerjit.Trace)
     made_by_us = (Exception, tuple, Enum, *classes)
