@@ -58,13 +58,15 @@ def _targets(word: str, given: Given) -> Values:
     """Pids, or names of programs."""
     if word[:1].isdigit():
         return _pids(word, given)
+    if not _is_begun(word):
+        return []
     marked = _pids("", given)
     return [*marked, *_names(marked)] if word == "" else _names(marked)
 
 
 def _programs(word: str, given: Given) -> Values:
     """Names of the programs of processes with markers."""
-    return _names(_pids("", given))
+    return _names(_pids("", given)) if _is_begun(word) else []
 
 
 def _names(pids: Values) -> list[tuple[str, str]]:
@@ -153,6 +155,12 @@ def _all(everyone: bool) -> Iterator[int]:
                 yield int(name)
         except OSError:
             continue  # it has ended
+
+
+def _is_begun(word: str) -> bool:
+    """Whether the name of any process begins so. To look for markers in all of them may take
+    seconds, and most words here are names of files."""
+    return any(_name(pid).startswith(word) for pid in _all(not os.geteuid()))
 
 
 def _name(pid: int) -> str:

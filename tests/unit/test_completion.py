@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import markerjit
 from markerjit.cli import completion, main
 from markerjit.cli.complete import Candidate, candidates, in_bash, run, split
 from markerjit.cli.parser import COMMANDS, command_parser
@@ -101,6 +103,21 @@ def test_a_file_gives_its_markers(build: Path) -> None:
     assert words_for("list", program, "truth_birth,truth_l") == ["truth_birth,truth_loop"]
     assert words_for("explain", program, "x", "!truth_l") == ["!truth_loop"]
     assert words_for("explain", program, "--in", "truth_") == ["truth_threads"]
+
+
+@pytest.mark.parametrize("words", [("list", "no-such-f"), ("trace", "--name", "no-such-p")])
+def test_no_process_is_looked_into_where_none_has_such_a_name(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(markerjit, "overview", lambda **_: pytest.fail("all were looked into"))
+
+    assert words_for(*words) == []
+
+
+def test_the_name_of_a_program_with_markers_is_a_candidate(target: Callable) -> None:
+    target("truth_modes-jump")
+
+    assert "truth_modes-jum" in words_for("list", "truth_m"), "a name in /proc has 15 characters"
 
 
 @pytest.mark.parametrize("name", ["$(touch x)", "a b", "a;b", "`x`", "a'b", "a\nb", "~x", "a\x1b"])
