@@ -17,6 +17,7 @@ find where functions are left, which the names do not say.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as Map
 from functools import cached_property, partial
@@ -152,16 +153,16 @@ def functions_at(
 ) -> tuple[UsdtSite, ...]:
     """The functions whose sites are at these addresses of a process; fewer where an address is that
     of none. Raises what `read` raises when the process ends."""
-    places = set(addresses)
+    places = sorted(set(addresses))
     paths = {
         mapping.path
         for mapping in maps
-        if any(mapping.start <= address < mapping.end for address in places)
+        if bisect_left(places, mapping.start) < bisect_left(places, mapping.end)
     }
     sites: list[UsdtSite] = []
     for image, mapped in files_of_process(pid, read, maps, [], lambda path: path in paths):
         functions = NamedFunctions(image, mapped)
-        for address in sorted(places):
+        for address in places:
             offset = address - mapped.bias
             for entry in (offset, offset - len(ENDBR64)):
                 site = entry in functions.symbols.names and functions.site(entry)
