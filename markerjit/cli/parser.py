@@ -79,6 +79,9 @@ def parser_of(
     import argparse
     from importlib import import_module
 
+    # It would look for a translation of each word of its own, and import locale for that.
+    vars(argparse)["_"] = str
+
     class Parser(argparse.ArgumentParser):
         """A parser that reports an output which cannot be written. argparse of later Pythons 3.11
         ignores it."""

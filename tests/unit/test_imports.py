@@ -29,7 +29,7 @@ print("MODULES", code, *sorted(set(sys.modules) - before))
 """
 
 BASIC = ("__future__", "enum", "errno", "gc")
-PARSER = (*BASIC, "argparse", "importlib", "locale", "textwrap")
+PARSER = (*BASIC, "argparse", "importlib", "textwrap")
 LOOKING = (
     *(*PARSER, "bisect", "collections.abc", "contextlib", "ctypes", "fcntl", "fnmatch"),
     *("math", "select", "signal", "struct", "typing", "warnings"),
