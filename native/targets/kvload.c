@@ -2,14 +2,14 @@
 /* kvload: drives kvserver with GETs and SETs and checks every reply.
  *
  *     kvload --port P [--connections 16] [--pipeline 8] [--seconds S | --requests N]
- *            [--keys 1000] [--interval-ms I] [--seed X]
+ *            [--rate R] [--keys 1000] [--interval-ms I] [--seed X]
  *
  * One thread keeps `pipeline` requests in flight on each connection, 80 % GET
- * and 20 % SET. The value of a key is a function of the key, so a GET must
- * bring that value or nil, and several kvloads may share a server. Prints JSON
- * lines, the last one (after SIGTERM or SIGINT too) a summary. Exit code 1 after
- * errors or wrong replies, 2 for wrong usage. Latency includes the time that a
- * request waits behind those before it in its pipeline.
+ * and 20 % SET. With a rate it sends at most R requests a second in all. The value of a key is a
+ * function of the key, so a GET must bring that value or nil, and several kvloads may share a
+ * server. Prints JSON lines, the last one (after SIGTERM or SIGINT too) a summary. Exit code 1
+ * after errors or wrong replies, 2 for wrong usage. Latency includes the time that a request waits
+ * behind those before it in its pipeline.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -50,7 +50,7 @@ struct connection {
 
 static struct connection connections[MAX_CONNECTIONS];
 static unsigned long port, connection_count = 16, pipeline = 8, keys = 1000, requests, run_ms,
-                           interval_ms, seed = 1;
+                           interval_ms, rate, permitted, seed = 1;
 static struct { unsigned long issued, answered, errors, wrong, gets, sets, hits, misses; } counts;
 
 static volatile sig_atomic_t stop_signal;
@@ -138,14 +138,14 @@ static size_t make_request(struct flight *flight, char *out) {
                             key_size, key, size, size, value);
 }
 
-/* Fills the pipeline up. */
+/* Fills the pipeline up, as far as the rate permits. */
 static void connection_send(struct connection *connection) {
     static char out[BUFFER_SIZE];
     size_t size = 0;
     const double now = now_s();
 
     while (issuing && connection->next - connection->first < pipeline &&
-           (!requests || counts.issued < requests)) {
+           (!requests || counts.issued < requests) && (!rate || counts.issued < permitted)) {
         struct flight *flight = &connection->flights[connection->next++ % MAX_PIPELINE];
         *flight = (struct flight){now, (unsigned long)lrand48() % keys, drand48() < 0.8};
         size += make_request(flight, out + size);
@@ -225,6 +225,20 @@ static void print_summary(double seconds) {
            latency_us(0.99), latency_max_us);
 }
 
+/* Permits what the rate has made due since the start. A connection that waits gets no reply that
+ * would wake it up, so that all of them are looked at. */
+static void permit(double elapsed) {
+    permitted = (unsigned long)(elapsed * (double)rate);
+    for (unsigned long i = 0; i < connection_count; i++)
+        if (connections[i].fd >= 0)
+            connection_send(&connections[i]);
+}
+
+static int wait_ms(void) {
+    const bool often = rate > 50 || (interval_ms && interval_ms < 20);
+    return often ? 1 : 20;
+}
+
 static void run(void) {
     const double start = now_s();
     double now = start, tick = start, end = run_ms ? start + (double)run_ms / 1000 : start + 1e9;
@@ -232,10 +246,12 @@ static void run(void) {
     struct epoll_event events[64];
 
     while (alive && (issuing || (counts.answered < counts.issued && now < end))) {
-        int count = epoll_wait(epoll, events, 64, interval_ms && interval_ms < 20 ? 1 : 20);
+        int count = epoll_wait(epoll, events, 64, wait_ms());
         for (int i = 0; i < count; i++)
             connection_serve(events[i].data.ptr);
         now = now_s();
+        if (rate)
+            permit(now - start);
         if (issuing && (stop_signal || now >= end || (requests && counts.issued >= requests))) {
             issuing = false;
             end = now + PATIENCE_S;
@@ -255,15 +271,12 @@ static void parse_options(int argc, char **argv) {
         const char *name;
         unsigned long *number, unit;
         double high;
-    } options[] = {{"--port", &port, 1, 65535},
-                   {"--connections", &connection_count, 1, MAX_CONNECTIONS},
-                   {"--requests", &requests, 1, 1e9},
-                   {"--pipeline", &pipeline, 1, MAX_PIPELINE},
-                   {"--seconds", &run_ms, 1000, 1e6},
-                   {"--keys", &keys, 1, 1e9},
-                   {"--interval-ms", &interval_ms, 1, 1e6},
-                   {"--seed", &seed, 1, 1e9},
-                   {0}};
+    } options[] = {
+        {"--port", &port, 1, 65535},       {"--connections", &connection_count, 1, MAX_CONNECTIONS},
+        {"--requests", &requests, 1, 1e9}, {"--pipeline", &pipeline, 1, MAX_PIPELINE},
+        {"--rate", &rate, 1, 1e9},         {"--seconds", &run_ms, 1000, 1e6},
+        {"--keys", &keys, 1, 1e9},         {"--interval-ms", &interval_ms, 1, 1e6},
+        {"--seed", &seed, 1, 1e9},         {0}};
     bool right = true;
 
     for (int i = 1; i < argc && right; i += 2) {
@@ -279,7 +292,7 @@ static void parse_options(int argc, char **argv) {
     }
     if (!right || !port || !keys || !pipeline || !connection_count) {
         fprintf(stderr, "usage: kvload --port P [--connections C] [--pipeline D] [--keys K]"
-                        " [--seconds S | --requests N] [--interval-ms I] [--seed X]\n");
+                        " [--seconds S | --requests N] [--rate R] [--interval-ms I] [--seed X]\n");
         exit(2);
     }
 }

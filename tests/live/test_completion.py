@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 def test_tab_completes_a_command_line(
     name: str, folder: Path, target: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pid = str(target("truth_threads").pid)
+    pid = str(target("truth_threads", "1", "--rate", "100").pid)
     monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
 
     with shell(name, folder) as terminal:
@@ -67,7 +67,7 @@ def test_tab_completes_a_command_line(
 
 def test_fish_completes_a_command_line(folder: Path, target: Callable) -> None:
     need_shell("fish")
-    pid = str(target("truth_threads").pid)
+    pid = str(target("truth_threads", "1", "--rate", "100").pid)
     cases = [(typed, words) for typed, words in CASES if "'" not in typed]
     lines = [f"complete -C 'markerjit {typed.replace('PID', pid)}'; echo end" for typed, _ in cases]
     script = "\n".join([f"{PRINT} fish | source", *lines])
@@ -87,7 +87,7 @@ def test_fish_completes_a_command_line(folder: Path, target: Callable) -> None:
 def test_pids_are_listed_with_the_names_of_their_programs(
     name: str, folder: Path, target: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pids = [target("truth_threads").pid, target("truth_threads").pid]
+    pids = [target("truth_threads", "1", "--rate", "100").pid, target("truth_threads").pid]
     monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
 
     with shell(name, folder) as terminal:

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.live
 
 
 def test_processes_with_markers_are_listed_with_what_is_on(target: Callable) -> None:
-    idle, busy = target("truth_modes-jump"), target("truth_threads")
+    idle = target("truth_modes-jump")
+    busy = target("truth_threads", "1", "--rate", "100")
     plain = target("truth_functions")
     with markerjit.attach(busy.pid) as session:
         session.enable("truth_loop", probe="count")
@@ -37,7 +38,7 @@ def test_processes_with_markers_are_listed_with_what_is_on(target: Callable) -> 
     cells = re.split(" {2,}", line)  # columns are as wide as other processes make them
     assert cells[3:5] == ["truth_loop", f"pid {os.getpid()}"]
     assert line.split()[1] == pwd.getpwuid(os.geteuid()).pw_name
-    assert line.endswith("truth_threads")
+    assert line.endswith("truth_threads 1 --rate 100")
 
 
 def test_processes_with_usdt_probes_are_listed_where_they_are_asked_for(target: Callable) -> None:
@@ -53,7 +54,7 @@ def test_processes_with_usdt_probes_are_listed_where_they_are_asked_for(target: 
 def test_long_command_lines_are_cut_for_a_terminal(
     target: Callable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = target("truth_threads")
+    program = target("truth_threads", "1", "--rate", "100")
     with markerjit.attach(program.pid) as session:
         session.enable("*")
     monkeypatch.setattr(output, "width", lambda *_: 60)

@@ -262,7 +262,7 @@ def test_events_are_recorded_and_shown(target: Callable) -> None:
 
 def test_events_of_no_marker_are_refused(target: Callable) -> None:
     """A key may come before the first look has found a marker to choose."""
-    operator = Operator(target("truth_threads", "1").pid)
+    operator = Operator(target("truth_threads", "1", "--rate", "500").pid)
     try:
         with pytest.raises(markerjit.MarkerError):
             operator.record("", None, None)
@@ -347,7 +347,7 @@ def test_counts_of_a_probe_in_c_are_shown_as_they_grow(target: Callable, probe: 
 
 
 def test_a_process_that_goes_away_ends_the_view(target: Callable) -> None:
-    program = target("truth_threads", "1", may_die=True)
+    program = target("truth_threads", "1", "--rate", "500", may_die=True)
 
     async def watch() -> str:
         async with viewer(program.pid) as seen:
@@ -499,7 +499,7 @@ def test_a_signal_or_ctrl_c_restores_the_terminal_and_switches_off(
 
 
 def test_the_end_of_the_process_is_said_after_the_view(target: Callable) -> None:
-    program = target("truth_threads", "1", may_die=True)
+    program = target("truth_threads", "1", "--rate", "500", may_die=True)
 
     with watching(program) as shown:
         shown.read_until(rb"e records them")
@@ -528,7 +528,7 @@ def test_a_terminal_that_goes_away_ends_the_view_and_switches_off(target: Callab
 
 
 def test_a_terminal_that_cannot_place_text_gets_a_sentence(target: Callable) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
 
     with watching(program, TERM="dumb") as shown:
         assert shown.end() == 1
@@ -544,7 +544,7 @@ def test_a_terminal_that_cannot_place_text_gets_a_sentence(target: Callable) -> 
 
 
 def test_without_textual_a_sentence_says_how_to_get_it(target: Callable) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
     script = (
         "import sys; sys.modules['textual'] = None\nfrom markerjit.cli.main import main; main()"
     )
@@ -561,7 +561,7 @@ def test_without_textual_a_sentence_says_how_to_get_it(target: Callable) -> None
 
 @pytest.mark.parametrize("command", ["status", "list"])
 def test_no_other_command_loads_textual(target: Callable, command: str) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
     script = (
         "import sys\nfrom markerjit.cli.main import run\nrun(sys.argv[1:])\n"
         "sys.exit('textual' in sys.modules)"
@@ -582,7 +582,7 @@ def test_no_other_command_loads_textual(target: Callable, command: str) -> None:
 def test_what_cannot_be_watched_is_refused_before_the_screen_changes(
     target: Callable, arguments: tuple[object, ...], sentence: str
 ) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
     words = [str(word).format(pid=program.pid) for word in arguments]
 
     with terminal("watch", *words) as shown:

@@ -55,7 +55,7 @@ def chosen(states: States) -> dict:
 
 
 def test_only_the_page_at_its_address_is_answered(target: Callable) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
 
     with served("watch", program.pid) as page:
         root = f"/{page.token}/"
@@ -110,7 +110,7 @@ def test_only_the_page_at_its_address_is_answered(target: Callable) -> None:
 
 
 def test_every_answer_has_the_headers_that_keep_it_to_itself(target: Callable) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
 
     with served("watch", program.pid) as page:
         for answer in (page.ask("GET", f"/{page.token}/"), page.ask("GET", "/")):
@@ -169,7 +169,7 @@ def watched(build: Path) -> Iterator[Served]:
 
 
 def test_a_port_that_is_taken_is_left_alone_and_a_later_one_is_used(target: Callable) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
 
     with served("watch", program.pid) as page:
         with served("watch", program.pid, "--port", page.port) as other:
@@ -182,7 +182,7 @@ def test_a_port_that_is_taken_is_left_alone_and_a_later_one_is_used(target: Call
 
 
 def test_no_other_address_of_this_machine_is_served(target: Callable) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
 
     with served("watch", program.pid) as page, pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.2", page.port))
@@ -378,7 +378,7 @@ def test_threads_have_the_place_that_is_known(target: Callable) -> None:
 
 
 def test_a_process_that_goes_away_ends_the_view_with_a_sentence(target: Callable) -> None:
-    program = target("truth_threads", "1", may_die=True)
+    program = target("truth_threads", "1", "--rate", "500", may_die=True)
     ended = f"process {program.pid} has ended"
 
     with served("watch", program.pid) as page, page.states() as states:
@@ -393,7 +393,7 @@ def test_a_process_that_goes_away_ends_the_view_with_a_sentence(target: Callable
 
 
 def test_the_end_is_told_to_every_browser(target: Callable) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
 
     with served("watch", program.pid) as page, page.states() as first, page.states() as other:
         for states in (first, other):
@@ -405,7 +405,7 @@ def test_the_end_is_told_to_every_browser(target: Callable) -> None:
 
 
 def test_what_cannot_be_watched_is_refused_before_a_port_is_taken(target: Callable) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
 
     one_line(cli("watch", 1 << 22, "--web"), "no process 4194304")
     one_line(cli("watch", program.pid, "no_such", "--web"), "no marker")
@@ -415,7 +415,7 @@ def test_what_cannot_be_watched_is_refused_before_a_port_is_taken(target: Callab
 def test_without_its_packages_a_sentence_says_how_to_get_them(
     target: Callable, package: str
 ) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
     script = (
         f"import sys; sys.modules['{package}'] = None\nfrom markerjit.cli.main import main; main()"
     )
@@ -432,7 +432,7 @@ def test_without_its_packages_a_sentence_says_how_to_get_them(
 
 @pytest.mark.parametrize("command", ["status", "list"])
 def test_no_other_command_loads_the_server(target: Callable, command: str) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
     script = (
         "import sys\nfrom markerjit.cli.main import run\nrun(sys.argv[1:])\n"
         "sys.exit(bool({'starlette', 'uvicorn', 'asyncio'} & set(sys.modules)))"
@@ -447,7 +447,7 @@ def test_no_other_command_loads_the_server(target: Callable, command: str) -> No
 
 
 def test_a_closed_output_ends_the_view(target: Callable) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
 
     with running("watch", program.pid, "--web", stdout=subprocess.PIPE) as process:
         assert process.stdout

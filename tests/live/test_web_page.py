@@ -229,7 +229,7 @@ def test_two_browsers_show_one_view(chromium, target: Callable) -> None:
 
 
 def test_a_lost_connection_comes_back_by_itself(chromium, target: Callable) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
 
     with served("watch", program.pid) as page:
         context = chromium.new_context()
@@ -247,7 +247,7 @@ def test_a_lost_connection_comes_back_by_itself(chromium, target: Callable) -> N
 def test_the_end_of_the_process_is_said_and_nothing_can_be_pressed(
     chromium, target: Callable
 ) -> None:
-    program = target("truth_threads", "1", may_die=True)
+    program = target("truth_threads", "1", "--rate", "500", may_die=True)
 
     with served("watch", program.pid) as page, Visitor(chromium, page.url) as seen:
         seen.choose()
@@ -280,7 +280,7 @@ ATTACK = """async (url) => {
 def test_a_page_of_another_site_gets_nothing_though_it_knows_the_address(
     chromium, target: Callable
 ) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
 
     with served("watch", program.pid) as page:
         context = chromium.new_context()
@@ -304,7 +304,7 @@ def test_a_page_of_another_site_gets_nothing_though_it_knows_the_address(
 
 
 def test_a_name_that_is_resolved_to_this_machine_gets_nothing(chromium, target: Callable) -> None:
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--rate", "500")
 
     with served("watch", program.pid) as page:
         context = chromium.new_context()
