@@ -33,8 +33,9 @@ def test_each_command_of_ours_does_its_job(
     monkeypatch.chdir(tmp_path)
     load = [ROOT / "build/targets/kvload", "--port", server.ready["port"], "--connections", "1"]
     brief = [*map(str, load), "--requests", "10", "--keys", "5"]
+    beside = [*load, "--seconds", "600", "--keys", "50", "--rate", "5000"]
     used = commands()
-    with Limited([*load, "--seconds", "600", "--keys", "50"], stdout=subprocess.DEVNULL) as loading:
+    with Limited(beside, stdout=subprocess.DEVNULL) as loading:
         try:
             for words in used:
                 end = words.index("COMMAND") if "COMMAND" in words else len(words)

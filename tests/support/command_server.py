@@ -6,10 +6,10 @@ there. Both take several times as long as most commands.
 
     python -m tests.support.command_server NAME PARENT
 
-A request is a connection to the abstract socket NAME. It carries the working directory and the
-arguments as JSON, and the command's standard input, output and error as descriptors. The answers
-are its pid, and when it has ended, its exit code as subprocess has it. The server ends when the
-process PARENT ends.
+A request is a connection to the abstract socket NAME. It carries the working directory, the
+arguments and the environment as JSON, and the command's standard input, output and error as
+descriptors. The answers are its pid, and when it has ended, its exit code as subprocess has it. The
+server ends when the process PARENT ends.
 """
 
 from __future__ import annotations
@@ -82,6 +82,12 @@ def _become(request: dict[str, object], descriptors: list[int]) -> list[str]:
         os.dup2(descriptor, number)
         os.close(descriptor)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for stream in (sys.stdout, sys.stderr):  # as an interpreter does at its start
+        stream.reconfigure(line_buffering=stream.isatty())
+    environment = request["environment"]
+    assert isinstance(environment, dict)
+    os.environ.clear()
+    os.environ.update(environment)
     os.chdir(str(request["directory"]))
     arguments = request["arguments"]
     assert isinstance(arguments, list)

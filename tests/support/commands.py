@@ -11,10 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.support.command_server import ANSWER_BYTES
 from tests.support.programs import ROOT
@@ -29,25 +29,51 @@ def cli(*args: object, timeout_s: float = HANG_S) -> subprocess.CompletedProcess
     """Run a command to its end, in a process that is forked from a Python which has imported
     markerjit. `running` starts a command as a shell does."""
     words = list(map(str, args))
-    request = json.dumps({"directory": os.getcwd(), "arguments": words}).encode()
     with ExitStack() as stack:
-        server = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-        server.connect(f"\0{_server()}")
         pipes = [os.pipe(), os.pipe()]
         outputs = [stack.enter_context(open(end, "rb", buffering=0)) for end, _ in pipes]
-        socket.send_fds(server, [request], [0, *(end for _, end in pipes)])
-        for _, end in pipes:
-            os.close(end)
+        ends = [end for _, end in pipes]
+        with forked(words, [0, *ends], ENVIRONMENT, timeout_s) as command:
+            for end in ends:
+                os.close(end)
+            out, errors = _read_all(outputs, command.wait)
+            code = command.exit_code()
+    return subprocess.CompletedProcess([*CLI, *words], code, out, errors)
+
+
+class Forked(NamedTuple):
+    """A command in a process that was forked for it."""
+
+    server: socket.socket
+    wait: Wait
+
+    def exit_code(self) -> int:
+        """Wait for its end. Raises Hangs."""
+        self.wait.for_input(self.server)
+        return int(self.server.recv(ANSWER_BYTES))
+
+
+@contextmanager
+def forked(
+    words: Sequence[str],
+    streams: Sequence[int],
+    environment: Mapping[str, str],
+    timeout_s: float = HANG_S,
+) -> Iterator[Forked]:
+    """Start a command with these descriptors as its standard input, output and error. It is killed
+    where the test does not see its end."""
+    request = {
+        "directory": os.getcwd(), "arguments": words, "environment": dict(environment)
+    }  # fmt: skip
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        server.connect(f"\0{_server()}")
+        socket.send_fds(server, [json.dumps(request).encode()], streams)
         pid = int(server.recv(ANSWER_BYTES))
-        wait = Wait(f"markerjit {' '.join(words)}", timeout_s)
         try:
-            out, errors = _read_all(outputs, wait)
-            wait.for_input(server)
+            yield Forked(server, Wait(f"markerjit {' '.join(words)}", timeout_s))
         except Hangs:
             os.kill(pid, signal.SIGKILL)
             raise
-        code = int(server.recv(ANSWER_BYTES))
-    return subprocess.CompletedProcess([*CLI, *words], code, out, errors)
 
 
 def _read_all(outputs: Sequence[io.FileIO], wait: Wait) -> list[str]:

@@ -7,11 +7,10 @@ import os
 import pty
 import re
 import struct
-import subprocess
 import termios
+from contextlib import ExitStack
 
-from tests.support.commands import CLI, ENVIRONMENT
-from tests.support.timing import Limited
+from tests.support.commands import ENVIRONMENT, forked
 
 _PART = re.compile(r"\x1b\[([\d;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
 
@@ -51,20 +50,16 @@ def in_terminal(
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     left_out = ("NO_COLOR", "COLUMNS")
     kept = {name: value for name, value in ENVIRONMENT.items() if name not in left_out}
-    command = [*CLI, *map(str, words)]
-    with Limited(
-        command, env={**kept, "TERM": "xterm", "PAGER": "cat", **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=terminal, stderr=terminal if errors is None else errors,
-    ) as process:  # fmt: skip
-        os.close(terminal)
-        try:
+    surroundings = {**kept, "TERM": "xterm", "PAGER": "cat", **environment}
+    with ExitStack() as stack:
+        stack.callback(os.close, controller)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        streams = [nothing, terminal, terminal if errors is None else errors]
+        with forked(list(map(str, words)), streams, surroundings) as command:
+            os.close(nothing)
+            os.close(terminal)
             shown = _read_all(controller)
-            process.wait()
-        finally:
-            if process.poll() is None:
-                process.kill()
-            os.close(controller)
+            command.exit_code()
     return shown.replace("\r\n", "\n")
 
 
