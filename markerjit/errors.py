@@ -223,7 +223,7 @@ class Refused(MarkerError):
 
 
 class NoMatch(Refused):
-    """No process is as it was asked for."""
+    """No process matches the request."""
 
 
 class ChangeFailed(MarkerError):
