@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from markerjit.arena.waiting import Waits
     from markerjit.calls.files import check_calls_file, write_calls
     from markerjit.calls.graph import CalledFunction, CallGraph, Calling, CallNode, NotOpened
+    from markerjit.calls.of_events import weigh_stacks
     from markerjit.calls.samples import SampledFunction, SampledNode, StackSamples, WeighedStacks
     from markerjit.errors import (
         BadArgument,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from markerjit.fleet.members import Ended, Member
     from markerjit.fleet.newcomers import Newcomers
     from markerjit.fleet.overview import Overview, ProcessOverview, overview
+    from markerjit.frames import Frame, StackText
     from markerjit.model import Event, Field, Kind, Mode, Seccomp, Site
     from markerjit.patch.apply import Applied
     from markerjit.patch.plan import LeftOut, Plan, Refusal
@@ -131,7 +133,7 @@ if TYPE_CHECKING:
     )
     from markerjit.trace.template import LineTemplate, times_of
     from markerjit.trace.where import where
-    from markerjit.unwind.frames import Frame, WalkedStack
+    from markerjit.unwind.frames import WalkedStack
     from markerjit.unwind.walk import StackEnd
 
 __version__ = "0.6.0"
@@ -189,6 +191,7 @@ _HOME = {
     "matching_names": "sites.selection",
     "only_fields": "trace.narrow",
     "select_fields": "trace.computed",
+    "weigh_stacks": "calls.of_events",
     "LineTemplate": "trace.template",
     "times_of": "trace.template",
     "where": "trace.where",
@@ -234,7 +237,8 @@ _HOME = {
     **dict.fromkeys(
         ("Stacks", "ThreadStack", "sample_stacks", "stacks_of_process"), "session.stacks"
     ),
-    **dict.fromkeys(("Frame", "WalkedStack"), "unwind.frames"),
+    **dict.fromkeys(("Frame", "StackText"), "frames"),
+    "WalkedStack": "unwind.frames",
     "StackEnd": "unwind.walk",
     **dict.fromkeys(
         ("Function", "FunctionExit", "FunctionView", "list_file_functions"), "session.functions"
@@ -358,6 +362,7 @@ __all__ = [
     "SlowPair",
     "StackEnd",
     "StackSamples",
+    "StackText",
     "Stacks",
     "Statistics",
     "Step",
@@ -425,6 +430,7 @@ __all__ = [
     "table",
     "takes_packets",
     "times_of",
+    "weigh_stacks",
     "where",
     "write_allocations",
     "write_calls",

@@ -16,6 +16,8 @@ from markerjit.tuples import NamedTuple
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from markerjit.frames import Frame, StackText
+
 new = tuple.__new__
 """`new(Site, (…))` is `Site(…)` in half the time, with all fields in their order. It is for values
 of which a process may have a hundred thousand."""
@@ -121,6 +123,7 @@ class FieldType(Enum):
     POINTER = "pointer"
     STRING = "string"
     BYTES = "bytes"
+    STACK = "stack"
 
     def __str__(self) -> str:
         return self.value
@@ -130,7 +133,8 @@ class Field(NamedTuple):
     """A named field of a marker.
 
     `arg` is the index of the argument that holds it. A BYTES field (`%.*s`) has its length in the
-    argument before. `conversion` is the printf conversion by which a reader shows it, e.g. "#x".
+    argument before. A STACK has its number in a record, and is a text from there on (frames.py).
+    `conversion` is the printf conversion by which a reader shows it, e.g. "#x".
     """
 
     name: str
@@ -489,6 +493,25 @@ class Event(NamedTuple):
     def pid(self) -> int:
         """The process, 0 where it is not known."""
         return self.origin.pid
+
+    @property
+    def stack(self) -> tuple[Frame, ...]:
+        """The frames of the stack that was recorded with it (`stack` of `Session.trace`), the
+        innermost first, with the names of their functions; () where none was."""
+        return self._stack.frames if self._stack else ()
+
+    @property
+    def stack_end(self) -> str:
+        """Why `stack` has no more frames: "[no table]" or "[damaged]", where it could not be
+        walked further, "[deeper]"; "" where nothing has called the last one."""
+        return self._stack.end if self._stack else ""
+
+    @property
+    def _stack(self) -> StackText | None:
+        from markerjit.frames import StackText  # few events have one
+
+        value = self.fields.get("stack")
+        return value if isinstance(value, StackText) else None
 
     @property
     def when(self) -> datetime | None:

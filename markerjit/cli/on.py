@@ -64,6 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     recording.add_where(parser)
     recording.add_brakes(parser)
     recording.add_budget(parser)
+    recording.add_stack(parser)
     parser.add_argument(
         "--for",
         dest="for_s",
@@ -82,6 +83,8 @@ def run(options: argparse.Namespace) -> int:
     if options.where is not None and options.probe.is_in_c:
         raise markerjit.Refused("a probe in C asks for itself; leave out --where")
     recording.refuse_brakes_of_c(options)
+    if options.stack is not None and options.probe.name != "record":
+        raise markerjit.Refused("a stack is a part of an event; --stack is with --probe record")
     if options.budget is not None:
         raise markerjit.Refused(
             "a budget is kept by a command that reads the events: markerjit trace --budget; for "
@@ -111,6 +114,7 @@ def run(options: argparse.Namespace) -> int:
             where=options.where,
             sample=options.sample,
             at_most=options.at_most,
+            stack=options.stack,
             for_s=options.for_s,
         )
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _LINES_AT_ONCE = 2000
 _TEXT_SHOWN = 40
+_FLAMES = (".html", ".speedscope.json", ".folded", ".collapsed")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="OTHER",
         type=arguments.file_name,
-        help="write it again, in another format; -: to standard output",
+        help="write it again, in another format; -: to standard output. .html (a flame graph), "
+        ".speedscope.json or .folded: the stacks that its events have",
     )
     group.add_argument(
         "-n", "--events", metavar="N", type=arguments.positive, help="print so many events at most"
@@ -93,7 +95,9 @@ def _read_trace(options: argparse.Namespace, path: str) -> int:
     try:
         if options.output or options.stats:
             with progress.shown([trace.path for trace in traces]):
-                if options.output:
+                if options.output and options.output.endswith(_FLAMES):
+                    _write_flames(traces, matches, options)
+                elif options.output:
                     _convert(traces, matches, options)
                 else:
                     _print_statistics(traces, matches, options)
@@ -145,6 +149,19 @@ def _convert(
         output.print_json({"file": options.output, "events": count, "lost": lost})
     else:
         output.say(f"{options.output}: {counted(count, 'event')}, {lost:,} lost")
+
+
+def _write_flames(
+    traces: Sequence[Trace], matches: Callable[[str], bool], options: argparse.Namespace
+) -> None:
+    markerjit.check_calls_file(options.output, force=options.force, slices=False)
+    stacks = markerjit.weigh_stacks(traces, matches)
+    markerjit.write_calls(stacks, options.output, force=options.force)
+    count, lost = stacks.nodes[0].samples, _lost(traces, matches)
+    if options.json:
+        output.print_json({"file": options.output, "events": count, "lost": lost})
+    else:
+        output.say(f"{options.output}: {counted(count, 'stack')}, {lost:,} lost")
 
 
 def _lines(trace: Trace, matches: Callable[[str], bool], json: bool) -> Iterator[str]:

@@ -31,6 +31,8 @@ SUFFIXES = {
 _PROGRESS_S = 1.0
 _MOST_PER_S = 10_000_000
 _MOST_GROWTH_MIB = 1 << 20
+_DEPTH, _MOST_DEPTH = 64, 256
+"""Frames of a stack."""
 _AT_ONCE = 10_000
 """Events that are written into a file at once. Between two pieces the end is looked for."""
 
@@ -61,7 +63,21 @@ def add_parts(parser: argparse.ArgumentParser) -> None:
         help="record these named expressions in place of the fields, such as 'ms=dur/1e6, key'; "
         "they are computed in the process",
     )
+    add_stack(parser)
     add_ring_size(parser)
+
+
+def add_stack(parser: argparse.ArgumentParser) -> None:
+    """Add --stack."""
+    parser.add_argument(
+        "--stack",
+        metavar="DEPTH",
+        nargs="?",
+        const=_DEPTH,
+        type=_depth,
+        help=f"record the stack of each event, of at most DEPTH frames, up to {_MOST_DEPTH} "
+        f"(default {_DEPTH})",
+    )
 
 
 def add_ring_size(parser: argparse.ArgumentParser) -> None:
@@ -120,6 +136,15 @@ def add_budget(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="the part of the processor time of the process that the probes may take, such as 1%%: "
         "where it is more, they are thinned, and at last switched off",
+    )
+
+
+def _depth(text: str) -> int:
+    if text.isdecimal() and 1 <= int(text) <= _MOST_DEPTH:
+        return int(text)
+    raise argparse.ArgumentTypeError(
+        f"'{text}' is no number of frames from 1 to {_MOST_DEPTH}; where something else follows "
+        f"--stack, write --stack={_DEPTH}"
     )
 
 
@@ -329,6 +354,8 @@ def parts(options: argparse.Namespace) -> dict[str, Any]:
     refuse_brakes_of_c(options)
     if options.probe.is_in_c and options.select is not None:
         raise markerjit.Refused("a probe in C chooses what it emits; leave out --select")
+    if options.probe.is_in_c and options.stack is not None:
+        raise markerjit.Refused("a probe in C chooses what it emits; leave out --stack")
     if options.select is not None and options.fields:
         raise markerjit.Refused("a selection is in place of the fields; leave out --fields")
     if options.probe.is_in_c and any(chosen):
@@ -347,6 +374,7 @@ def parts(options: argparse.Namespace) -> dict[str, Any]:
         "select": options.select,
         "sample": options.sample,
         "at_most": options.at_most,
+        "stack": options.stack,
     }
 
 

@@ -212,6 +212,6 @@ KINDS = {
 FREE = {
     *("S", "N", "N,…", "BYTES", "MIB", "A,B", "TIME", "EXPR", "EXPR,…", "ID", "NAME", "PATH"),
     *("FORM", "EXPRS", "FUNC"),
-    *("SECONDS", "LAYOUTS", "FIELD", "URL"),
+    *("SECONDS", "LAYOUTS", "FIELD", "URL", "DEPTH"),
 }
 """The names of other arguments: numbers, and texts that nobody can guess."""

@@ -3,6 +3,8 @@
     "key %s len %zu"  →  key: STRING, len: INT
     "%d of 0x%x"      →  arg1: INT, of: INT, shown as "#x"
     "body %.*s"       →  body: BYTES, of two arguments
+    "stack %pB"       →  stack: STACK, of the number of a stack, which no marker has but a recorder
+                         writes; as in printk
     "body %*ph"       →  body: BYTES, of two arguments, raw, as in printk. To printf it is a
                          pointer with a width and an h, so compilers accept it
 
@@ -33,6 +35,8 @@ _ACCEPTS = {
     **dict.fromkeys(("p", "n", "S", _RAW), _POINTERS),
     "s": (TypeClass.CHARS,),
 }
+_STACK = CType(TypeClass.UNSIGNED, 8)
+"""Of an argument of %pB, and of no other %p."""
 _MAX_PRECISION = (1 << 31) - 1  # printf takes an int
 _MAX_PLACES = 1074  # after the point; no double has more
 _SHOWN_OF_FORMAT = 60
@@ -85,6 +89,8 @@ def show(field: Field, value: Value) -> str:
     Strings are quoted, with the escapes of C. Bytes that are not printable text are shown in
     hexadecimal, between angle brackets. Raw bytes are shown as the kernel shows them, `00 1f ff`.
     """
+    if field.type is FieldType.STACK and isinstance(value, str):
+        return _show_stack(value)
     match value:
         case None:
             return "(null)"
@@ -153,9 +159,12 @@ def _check_integer(ctype: CType, format_: str) -> None:
 
 
 def _field_type(conversion: _Conversion, ctype: CType) -> FieldType:
-    if ctype.type_class not in _ACCEPTS.get(conversion.letter, ()):
+    accepted = ctype.type_class in _ACCEPTS.get(conversion.letter, ())
+    if not accepted and not (conversion.letter == "p" and ctype == _STACK):
         raise BadNote(f"has an argument of type {ctype} for {_cut(conversion.text)}")
     match conversion.letter:
+        case "p" if ctype == _STACK:
+            return FieldType.STACK
         case "p" | "n" | "S":
             return FieldType.POINTER
         case "ph":
@@ -176,6 +185,8 @@ def _shown_as(conversion: _Conversion, type_: FieldType) -> str:
     match type_:
         case FieldType.POINTER:
             return "p"
+        case FieldType.STACK:
+            return "pB"
         case FieldType.CHAR:
             return "c"
         case FieldType.FLOAT if (precision := _precision(conversion)) is not None:
@@ -243,6 +254,17 @@ def _show_int(field: Field, value: int) -> str:
     if field.conversion[0] == "#" and not value:
         return "0"
     return format(value, field.conversion.replace("B", "b"))
+
+
+def _show_stack(text: str) -> str:
+    """The names of its functions, the innermost first."""
+    from markerjit.elf.demangle import demangled
+    from markerjit.frames import StackText, shown
+
+    stack = StackText(text)
+    if not stack.frames:
+        return _quote(text, '"')
+    return _quote(shown([demangled(frame.label) for frame in stack.frames], stack.end), '"')
 
 
 def _show_char(code: int) -> str:

@@ -28,6 +28,7 @@ from markerjit.events.claim import Claim
 from markerjit.events.losses import LossCount
 from markerjit.events.order import KeptBack, Ready
 from markerjit.events.rings import Polled, Rings
+from markerjit.events.stacks import NamedStacks, Stacks
 from markerjit.model import Event
 from markerjit.patch.holds import Held
 from markerjit.remote.native import clock_pair
@@ -35,7 +36,7 @@ from markerjit.ring.batch import Columns, Packet
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.raw import Growth, always
 from markerjit.ring.timeline import Timeline
-from markerjit.ring.types import RecordType, Time
+from markerjit.ring.types import RecordType, Time, has_stacks
 from markerjit.trace.batch import Batch
 from markerjit.tuples import NamedTuple
 
@@ -74,6 +75,7 @@ class Feed:
     held            the markers that record for the stream
     growth          room for the rings to grow by; without it they do not
     bounds          for how long, and for how many events
+    stacks          the stacks of the process, where records have some
     waiting         for events that wait for the feed where their ring is full; None: none does
     pid             the process
     ring_size       bytes of each ring at the start
@@ -100,6 +102,7 @@ class Feed:
         waiting: Waiting | None = None,
         growth: Growth | None = None,
         bounds: Bounds | None = None,
+        stacks: Stacks | None = None,
     ) -> None:
         self.types = dict(types)
         self.pid = arena.pid
@@ -121,6 +124,7 @@ class Feed:
         self._losses = LossCount(arena, self.types, since_on=resume)
         self._kept_back = KeptBack()
         self._ready = Ready()
+        self._stacks = NamedStacks(stacks) if stacks and has_stacks(types.values()) else None
         self._finished = False
         self._packets: list[Packet] = []  # taken out of the rings, but not handed out
         self._records = 0  # in these
@@ -192,6 +196,8 @@ class Feed:
             last = time.monotonic_ns() > until
             new = self._rings.poll(packets=True, last=last)
             self._note_pass()
+            if self._stacks:
+                self._stacks.note(new.columns)
             if not new.records:
                 time.sleep(0.001)
             self._keep_back(new)
@@ -274,7 +280,7 @@ class Feed:
         """The same events as columns. The events of a list come behind those of the list before."""
         self.let_wait()
         most = self.bounds.left(most, self._events)
-        batches = [*self._ready.take_each(most, until)]
+        batches = [self._with_stacks(each) for each in self._ready.take_each(most, until)]
         self._events += sum(len(columns.time) for batch in batches for columns in batch)
         self.stopped = self.stopped or self.bounds.are_reached(self._events)
         return batches
@@ -332,9 +338,15 @@ class Feed:
         try:
             if self.keep() and not self._finished:
                 polled = self._rings.poll(
-                    packets=packets, columns=columns, enough=lambda: self.stopped and not stopped
+                    packets=packets,
+                    columns=columns or self._stacks is not None,
+                    enough=lambda: self.stopped and not stopped,
                 )
                 self._note_pass()
+                if self._stacks:
+                    self._stacks.note(polled.columns)
+                if not columns:
+                    polled = polled._replace(columns=[])
                 new = Polled(
                     [*new.packets, *polled.packets], polled.columns, new.records + polled.records
                 )
@@ -358,13 +370,18 @@ class Feed:
     def _next_batch(self, packets: Sequence[Packet], most: int | None) -> Batch | None:
         """Packets, and of the columns that are ready no more than `most` records."""
         most = self.bounds.left(most, self._events)
-        columns: list[Columns] = [] if most == 0 else self._ready.take(most)
+        columns = self._with_stacks([] if most == 0 else self._ready.take(most))
         self._events += sum(len(part.time) for part in columns)
         self.stopped = self.stopped or self.bounds.are_reached(self._events)
         if not columns and not packets:
             return None
         clock = self.clock() if columns else None
-        return Batch(packets, columns, self.lost(), clock, tuple(self.types.values()), self.pid)
+        batch = Batch(packets, columns, self.lost(), clock, tuple(self.types.values()), self.pid)
+        return batch._replace(stacks=self._stacks.fresh()) if self._stacks and packets else batch
+
+    def _with_stacks(self, columns: list[Columns]) -> list[Columns]:
+        """With the texts of stacks, where records have some."""
+        return self._stacks.with_texts(columns) if self._stacks else columns
 
     def _as_events(self, columns: Sequence[Columns]) -> list[Event]:
         if not columns:

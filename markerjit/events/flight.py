@@ -14,10 +14,11 @@ from markerjit.arena.arena import Arena
 from markerjit.arguments import check_callable, check_is, check_mapping
 from markerjit.events.losses import losses, losses_before
 from markerjit.events.rings import Rings
+from markerjit.events.stacks import NamedStacks, Stacks
 from markerjit.remote.native import clock_pair
 from markerjit.ring.clock import Calibration
 from markerjit.ring.timeline import Timeline
-from markerjit.ring.types import RecordType, Time
+from markerjit.ring.types import RecordType, Time, has_stacks
 from markerjit.trace.batch import Batch
 from markerjit.tuples import NamedTuple
 
@@ -47,16 +48,27 @@ class Flight:
     """The flight recorder of one process.
 
     known   the types of all that was ever recorded there
+    stacks  the stacks of the process
     types   those that are on, or were recorded since the flight began
     """
 
-    def __init__(self, arena: Arena, known: Callable[[], Mapping[int, RecordType]]) -> None:
+    def __init__(
+        self,
+        arena: Arena,
+        known: Callable[[], Mapping[int, RecordType]],
+        stacks: Stacks | None = None,
+    ) -> None:
         check_is("arena", arena, Arena)
         check_callable("known", known)
+        if stacks is not None:
+            check_is("stacks", stacks, Stacks)
         self._arena = arena
         self._known = known
+        self._stacks = stacks
         self._timeline = Timeline(clock_pair, time.time_ns() - time.monotonic_ns())
         self.types = self._flown()
+        self._named: NamedStacks | None = None
+        self._need_stacks()  # while the process is there
 
     def __repr__(self) -> str:
         return f"<Flight of {self._arena.pid}, {len(self.types)} markers>"
@@ -72,6 +84,10 @@ class Flight:
         since = {id: self._since(id) for id in self.types}
         records = Rings(self._arena, self.types).picture(packets=True)
         columns = records.columns
+        stacks = self._need_stacks()
+        if stacks:
+            stacks.note(columns)
+            columns = stacks.with_texts(columns)
         events = Counter({part.type.id: len(part.time) for part in columns})
         kept: dict[str, Kept] = {}
         for type_ in self.types.values():
@@ -81,7 +97,15 @@ class Flight:
         lost = losses(self._arena, self.types) - losses_before(self._arena, self.types)
         clock, types = self._clock(), tuple(self.types.values())
         batch = Batch(records.packets, columns, dict(lost), clock, types, self._arena.pid)
+        if stacks:
+            batch = batch._replace(stacks=stacks.known)
         return Picture(batch, clock, kept)
+
+    def _need_stacks(self) -> NamedStacks | None:
+        """The texts of stacks, where records have some."""
+        if self._named is None and self._stacks and has_stacks(self.types.values()):
+            self._named = NamedStacks(self._stacks)
+        return self._named
 
     def _flown(self) -> dict[int, RecordType]:
         """The types of this flight. They share their kind of time; a type with another is of an

@@ -22,7 +22,7 @@ from markerjit.abi import (
 from markerjit.arena.arena import Arena
 from markerjit.arena.markers import fnv1a
 from markerjit.arena.units import Noted, Unit
-from markerjit.arguments import check_is
+from markerjit.arguments import check_int, check_is
 from markerjit.errors import BadArgument, BadQuestion, Refused
 from markerjit.model import RemoteAddress, Signature
 from markerjit.patch.request import AddUp, Count, InC, Pair, Probe, Record
@@ -422,9 +422,11 @@ def probe_of(
     where: str | None = None,
     select: str | None = None,
     brakes: Brakes = NO_BRAKES,
+    stack: int | None = None,
 ) -> Probe:
     """The probe that is meant by its name, or one in C that was compiled; behind the question
-    `where`, with the selection `select` in place of the fields, and behind brakes. Raises
+    `where`, with the selection `select` in place of the fields, behind brakes, and with the stack
+    of an event, of at most `stack` frames, recorded too. Raises
     BadArgument, also for a question before a probe in C, and BadQuestion for one that is empty."""
     check_is("probe", probe, str, Compiled)
     if where is not None:
@@ -439,6 +441,15 @@ def probe_of(
             raise BadArgument("select", select, "None for a probe that does not record")
         if options.fields is not None:
             raise BadArgument("select", select, "None where fields are given")
+    if stack is not None:
+        from markerjit.questions.scope import MOST_DEPTH
+        from markerjit.questions.selection import with_stack
+
+        check_int("stack", stack, 1, MOST_DEPTH)
+        if probe != RECORD:
+            raise BadArgument("stack", stack, "None for a probe that does not record")
+        select = with_stack(select, options.fields, stack)
+        options = options._replace(fields=None)
     is_asked = select is not None or brakes.are_any
     if is_asked and where is not None and not where.strip():
         raise BadQuestion("it is empty", where, 0, 0)

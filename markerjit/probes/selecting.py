@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from markerjit.abi import MAX_WORDS
 from markerjit.elf import parse_format
 from markerjit.errors import BadQuestion
 from markerjit.model import CType, Field, FieldType, Signature, TypeClass
@@ -70,6 +71,11 @@ def columns(selection: Selection, signature: Signature) -> Columns:
     )
     args = tuple(arg for column in made for arg in column.args)
     words = tuple(word for column in made for word in column.words)
+    if len(args) > MAX_WORDS:
+        raise BadQuestion(
+            f"{signature.name} would be recorded with {len(args)} values, and there can be "
+            f"{MAX_WORDS}; choose some of its fields", "", 0, 0,
+        )  # fmt: skip
     in_memory = any(isinstance(whole_text(selected.node), TextAt) for selected in selection)
     return Columns(Signature(signature.name, format_, args), words, in_memory)
 
@@ -85,6 +91,9 @@ def lengths_of(signature: Signature) -> Mapping[str, int]:
 
 def _column(selected: Selected, fields: Mapping[str, Field]) -> _Column:
     node = selected.node
+    if selected.as_is and node.type is not Type.TEXT:
+        field = fields[selected.name]
+        return _Column(f"%{field.conversion}", (field.ctype,), (node,))
     if node.type is not Type.TEXT:
         conversion, ctype = RECORDED[node.type]
         return _Column(conversion, (ctype,), (node,))

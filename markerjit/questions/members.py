@@ -26,7 +26,7 @@ from typing import Protocol
 from markerjit.errors import BadQuestion
 from markerjit.questions.arrows import Prepared, prepare
 from markerjit.questions.ir import Span
-from markerjit.questions.selection import name_before, pieces_of
+from markerjit.questions.selection import ALL, name_before, pieces_of
 from markerjit.questions.syntax import tree_of
 from markerjit.tuples import NamedTuple
 
@@ -176,6 +176,8 @@ def _places(prepared: Prepared, are_selected: bool) -> Iterator[Span]:
         yield Span(0, len(line))
         return
     for piece in pieces_of(line):
+        if line[piece.start : piece.end].strip() == ALL:
+            continue
         yield Span(name_before(line, piece)[1], piece.end)
 
 

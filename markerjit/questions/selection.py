@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from markerjit.errors import BadQuestion
 from markerjit.questions.ask import Lack, check_names
 from markerjit.questions.ir import Constant, Node, Slice, Span, TextAt, Value, whole_text
-from markerjit.questions.scope import Scope
+from markerjit.questions.scope import STACK, Scope
 from markerjit.questions.syntax import Syntax, field_name, parse
 from markerjit.questions.typed import LacksName, expression
 from markerjit.questions.types import Type
@@ -25,18 +25,25 @@ MOST = 12
 """Expressions of a selection at most: as many as a marker has arguments."""
 
 
+ALL = "*"
+"""In the place of an expression: all fields of the event, each as it is."""
+
+
 class Part(NamedTuple):
-    """An expression and its name, of which nothing is typed."""
+    """An expression and its name, of which nothing is typed, and where it stands. None for ALL."""
 
     name: str
-    syntax: Syntax
+    syntax: Syntax | None
+    span: Span
 
 
 class Selected(NamedTuple):
-    """An expression of one sort of events, and the name of its value."""
+    """An expression of one sort of events, and the name of its value. `as_is`: a field that is not
+    chosen by its name, and is recorded and shown as in an event of all fields."""
 
     name: str
     node: Node
+    as_is: bool = False
 
 
 Selection = tuple[Selected, ...]
@@ -48,7 +55,8 @@ def select(text: str, scopes: Sequence[Scope]) -> list[Selection | Lack]:
     parts = list(parts_of(text))
     if scopes:
         for part in parts:
-            check_names(part.syntax, scopes)
+            if part.syntax:
+                check_names(part.syntax, scopes)
     return [_of_scope(parts, scope, is_only=len(scopes) == 1) for scope in scopes]
 
 
@@ -64,6 +72,12 @@ def parts_of(text: str) -> Iterator[Part]:
     known: dict[str, Span] = {}
     for place in pieces_of(line):
         name, start = name_before(line, place)
+        if not name and line[start : place.end].strip() == ALL:
+            if ALL in known:
+                raise BadQuestion("* is there twice", line, *place)
+            known[ALL] = place
+            yield Part(ALL, None, place)
+            continue
         # Blanks in place of what stands before, so that places are those in the whole text.
         try:
             syntax = parse(" " * start + line[start : place.end])._replace(text=line)
@@ -73,14 +87,14 @@ def parts_of(text: str) -> Iterator[Part]:
         if name in known:
             raise BadQuestion(f"{name} is there twice; name one of them otherwise", line, *place)
         known[name] = place
-        yield Part(name, syntax)
+        yield Part(name, syntax, place)
     if len(known) > MOST:
         raise BadQuestion(f"it has more than {MOST} expressions", line, 0, len(line))
 
 
 def _of_scope(parts: Sequence[Part], scope: Scope, *, is_only: bool) -> Selection | Lack:
     try:
-        return tuple(Selected(part.name, _recordable(part, scope)) for part in parts)
+        return tuple(_selected(parts, scope))
     except LacksName as lack:
         return Lack(scope.marker, lack.name)
     except BadQuestion as error:
@@ -90,16 +104,45 @@ def _of_scope(parts: Sequence[Part], scope: Scope, *, is_only: bool) -> Selectio
         raise BadQuestion(sentence, error.text, error.start, error.end, error.names) from None
 
 
-def _recordable(part: Part, scope: Scope) -> Node:
-    node = expression(part.syntax, scope)
+def _selected(parts: Sequence[Part], scope: Scope) -> Iterator[Selected]:
+    has_all = any(part.syntax is None for part in parts)
+    for part in parts:
+        if part.syntax is None:
+            names = [name for name in scope.types if name in scope.fields]
+            yield from (
+                Selected(name, Value(scope.types[name], name, part.span), as_is=True)
+                for name in names
+            )
+            continue
+        if has_all and part.name in scope.fields:
+            raise part.syntax.wrong(
+                f"{scope.marker} has a field {part.name}, which * has; name this one otherwise",
+                part.syntax.tree,
+            )
+        yield Selected(part.name, _recordable(part.syntax, scope))
+
+
+def _recordable(syntax: Syntax, scope: Scope) -> Node:
+    node = expression(syntax, scope)
     if isinstance(node, Constant) and node.type is Type.TEXT:
-        raise part.syntax.wrong("a text that is always the same is not recorded", node.span)
-    if node.type is Type.STACK:
-        raise part.syntax.wrong("a stack is a part of a key, as in count --by stack", node.span)
+        raise syntax.wrong("a text that is always the same is not recorded", node.span)
     if isinstance(node, Slice) and node.low:
-        raise part.syntax.wrong("a selection takes the beginning of a text: s[:8]", node.span)
+        raise syntax.wrong("a selection takes the beginning of a text: s[:8]", node.span)
     assert node.type is not Type.TEXT or isinstance(whole_text(node), Value | TextAt)
     return node
+
+
+def has_all_fields(text: str) -> bool:
+    """Whether a selection has all fields of an event."""
+    line = text.replace("\n", " ")
+    return any(line[place.start : place.end].strip() == ALL for place in pieces_of(line))
+
+
+def with_stack(select: str | None, fields: Sequence[str] | None, depth: int) -> str:
+    """What is recorded of an event with its stack of at most `depth` frames: what is selected, or
+    these fields, or all."""
+    rest = select if select is not None else ALL if fields is None else ", ".join(fields)
+    return ", ".join(filter(None, (rest, f"{STACK}={STACK}({depth})")))
 
 
 def pieces_of(line: str) -> Iterator[Span]:

@@ -75,7 +75,7 @@ RECORDED = {
     Type.U64: ("%lu", CType(TypeClass.UNSIGNED, 8)),
     Type.F64: ("%g", CType(TypeClass.FLOAT, 8)),
     Type.POINTER: ("%p", CType(TypeClass.POINTER, 8)),
-    Type.STACK: ("%lu", CType(TypeClass.UNSIGNED, 8)),
+    Type.STACK: ("%pB", CType(TypeClass.UNSIGNED, 8)),
 }
 """How a number of a type is recorded where it is selected: its conversion and C type."""
 
@@ -83,7 +83,7 @@ RECORDED = {
 def type_of(field: Field) -> Type:
     """The type of a field's values."""
     match field.type:
-        case FieldType.STRING | FieldType.BYTES:
+        case FieldType.STRING | FieldType.BYTES | FieldType.STACK:
             return Type.TEXT
         case FieldType.POINTER:
             return Type.POINTER

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from markerjit.frames import StackText
 from markerjit.model import Event, Field, FieldType, Value, event_type
 from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.clock import Calibration, origin_of
@@ -53,6 +54,8 @@ def _values(field: Field, column: Column) -> list[Value]:
 
 
 def _text_values(field: Field, texts: Texts) -> list[Value]:
+    if field.type is FieldType.STACK:
+        return _stacks(texts)
     offsets, column = from_zero(texts.offsets, texts.data)
     data, spans = column.tobytes(), pairwise(offsets.tolist())
     values: list[Value]
@@ -75,6 +78,15 @@ def _text_values(field: Field, texts: Texts) -> list[Value]:
             case _ if isinstance(value, str) and field.limit is None:
                 values[index] = value + "…"  # what the format itself cuts is whole
     return values
+
+
+def _stacks(texts: Texts) -> list[Value]:
+    offsets, column = from_zero(texts.offsets, texts.data)
+    data = column.tobytes()
+    return [
+        None if state else StackText(data[start:end].decode("utf-8", "backslashreplace"))
+        for (start, end), state in zip(pairwise(offsets.tolist()), texts.states, strict=True)
+    ]
 
 
 def _printable(data: bytes) -> str | bytes:

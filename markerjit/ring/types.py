@@ -74,6 +74,9 @@ HEAD_OF_16 = Head(16)
 FILLER = HEAD.filler
 
 TEXTS = (FieldType.STRING, FieldType.BYTES)
+"""Of the fields that are a text in a record."""
+TEXT_COLUMNS = (*TEXTS, FieldType.STACK)
+"""Of those that are a text everywhere else: a record has the number of a stack."""
 DEFAULT_TEXT = 256
 """The most bytes of a text that are recorded, unless the format has a smaller precision."""
 
@@ -209,6 +212,11 @@ def fields_by_marker(types: Iterable[RecordType]) -> dict[str, tuple[Field, ...]
         fields = by_marker.setdefault(type_.marker, {})
         fields.update((field.name, field) for field in type_.fields)
     return {marker: tuple(fields.values()) for marker, fields in by_marker.items()}
+
+
+def has_stacks(types: Iterable[RecordType]) -> bool:
+    """Whether records of one of these types have a stack."""
+    return any(field.type is FieldType.STACK for type_ in types for field in type_.fields)
 
 
 def number_code(field: Field) -> str:

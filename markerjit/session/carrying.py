@@ -57,6 +57,11 @@ def _names_read(probe: Probe, names: Set[str]) -> Set[str]:
         case _:
             texts = [probe.question.whole] if probe.question else []
     read = set(_NAME.findall(" ".join(texts)))
+    if probe.question and probe.question.select:
+        from markerjit.questions.selection import has_all_fields
+
+        if has_all_fields(probe.question.select):
+            return names
     if isinstance(probe, Record) and (probe.question is None or probe.question.select is None):
         recorded = probe.options.fields
         read |= names if recorded is None else set(recorded)

@@ -74,9 +74,12 @@ class FlightRecorder:
 
     def flight(self) -> Flight:
         """The events that it has kept. Raises Refused if there is no flight recorder."""
+        from markerjit.session.walked import WalkedStacks
+
         recorders = self._kept()
         signatures = [site.signature for site in self._target.seen.sites]
-        return Flight(recorders.arena, partial(recorders.types, signatures))
+        stacks = WalkedStacks(self._switcher)
+        return Flight(recorders.arena, partial(recorders.types, signatures), stacks)
 
     def watch(self) -> Watch:
         """For waiting beside it until the process ends. Raises Refused where there is none, or

@@ -64,6 +64,7 @@ def recording_of(
     brakes: Brakes,
     *,
     lossless: bool = False,
+    stack: int | None = None,
 ) -> Recording:
     """From the arguments that `Session.trace` and `Session.record` share, which are checked."""
     check_is("probe", probe, str, Compiled)
@@ -78,7 +79,7 @@ def recording_of(
     compiled = compiled_probe(probe)
     options = options_of(compiled, time, thread_id, fields, text, strings, lossless=lossless)
     strategy = planner.strategy(quiesce)
-    asked = probe_of(compiled or probe, options, where, select, brakes)
+    asked = probe_of(compiled or probe, options, where, select, brakes, stack)
     return Recording(Request(True, strategy, as_mode(mode), asked), compiled)
 
 

@@ -198,6 +198,7 @@ class Session(View):
         where: str | None = None,
         sample: str | None = None,
         at_most: int | str | None = None,
+        stack: int | None = None,
         for_s: float | None = None,
     ) -> Applied:
         """Switch markers on: all that match, at all their sites, in one transaction, or none. What
@@ -206,10 +207,11 @@ class Session(View):
 
         `probe` is "count" or "record" (use `trace` to read what that records), or one in C:
         "FILE.c:function", or what `compile_probe` made of it. `strings` is for "record", as in
-        `trace`. `where` is a condition (docs/reference/questions.md), which is asked in the
-        process, before the probe: what does not meet it is neither counted nor recorded. Markers
-        that do not have a name of it are left out. `sample`, such as "1/100", takes that part of
-        the executions that meet it, at random; hits are of those only. `at_most`, such as 1000,
+        `trace`, and so is `stack`. `where` is a condition (docs/reference/questions.md), which is
+        asked in the process, before the probe: what does not meet it is neither counted nor
+        recorded. Markers that do not have a name of it are left out. `sample`, such as "1/100",
+        takes that part of the executions that meet it, at random; hits are of those only.
+        `at_most`, such as 1000,
         lets through so many of each marker in any second; the others are held back, and counted as
         that. After `for_s` seconds their time is over: `switch_off_overdue` switches them off then,
         and so does any other controller that changes the process, or `repair`. By itself nothing
@@ -229,7 +231,7 @@ class Session(View):
         request = Request(
             True, switcher.planner.strategy(quiesce), as_mode(mode),
             probe_of(compiled or probe, nothing_read(probe, strings), where,
-                     brakes=Brakes.of(sample=sample, at_most=at_most)),
+                     brakes=Brakes.of(sample=sample, at_most=at_most), stack=stack),
         )  # fmt: skip
         with members.said_before(), switcher.turn() as turn:
             switcher.need_stubs(turn, name, request)
@@ -497,6 +499,7 @@ class Session(View):
         sample: str | None = None,
         at_most: int | str | None = None,
         budget: str | None = None,
+        stack: int | None = None,
         duration: float | None = None,
         limit: int | None = None,
     ) -> Iterator[EventStream]:
@@ -516,7 +519,8 @@ class Session(View):
         any second (`EventStream.held_back`). The type of the records says so (`RecordType.brakes`).
         `budget`, such as "1%", is the part of the processor time of the process that the probes may
         take: where it is more, they are thinned, and at last the stream is ended
-        (`EventStream.cuts`).
+        (`EventStream.cuts`). With `stack` the stack of an event is recorded, of at most so many
+        frames, up to 256: `Event.stack` has them with the names of their functions.
 
         The stream ends by itself `duration` seconds after the markers are on, and with the event
         that is number `limit`.
@@ -561,6 +565,7 @@ class Session(View):
         recording = recording_of(
             planner, mode, probe, quiesce, time, thread_id, fields, text, strings, where,
             select, Brakes.of(sample=sample, at_most=at_most, budget=budget), lossless=lossless,
+            stack=stack,
         )  # fmt: skip
         growth = 0 if lossless else ring_growth
         bounds = Bounds(duration, limit)
@@ -577,6 +582,7 @@ class Session(View):
         sample: str | None = None,
         at_most: int | str | None = None,
         fields: Sequence[str] | str | None = None,
+        stack: int | None = None,
         duration: float | None = None,
         limit: int | None = None,
     ) -> Events:
@@ -586,7 +592,7 @@ class Session(View):
         that is asked for raises what `trace` raises."""
         from markerjit.session.background import Events
 
-        begin = self._begin(pattern, room, where, sample, at_most, fields, duration, limit)
+        begin = self._begin(pattern, room, where, sample, at_most, fields, stack, duration, limit)
         return Events(begin, room)
 
     def subscribe(
@@ -599,6 +605,7 @@ class Session(View):
         sample: str | None = None,
         at_most: int | str | None = None,
         fields: Sequence[str] | str | None = None,
+        stack: int | None = None,
         duration: float | None = None,
         limit: int | None = None,
     ) -> Subscription:
@@ -607,7 +614,7 @@ class Session(View):
         from markerjit.session.background import Subscription
 
         check_callable("function", function)
-        begin = self._begin(pattern, room, where, sample, at_most, fields, duration, limit)
+        begin = self._begin(pattern, room, where, sample, at_most, fields, stack, duration, limit)
         return Subscription(begin, room, function)
 
     def _begin(
@@ -618,6 +625,7 @@ class Session(View):
         sample: str | None,
         at_most: int | str | None,
         fields: Sequence[str] | str | None,
+        stack: int | None,
         duration: float | None,
         limit: int | None,
     ) -> Callable[[], AbstractContextManager[EventStream]]:
@@ -639,6 +647,7 @@ class Session(View):
                     sample=sample,
                     at_most=at_most,
                     fields=fields,
+                    stack=stack,
                     duration=duration,
                     limit=limit,
                 ) as stream,
@@ -670,6 +679,7 @@ class Session(View):
         sample: str | None = None,
         at_most: int | str | None = None,
         budget: str | None = None,
+        stack: int | None = None,
     ) -> StreamStatistics:
         """Trace markers into a file, in the format of its suffix; returns the counts. It lasts for
         `duration` seconds, or until there are `limit` events, or until the process ends. An
@@ -686,7 +696,7 @@ class Session(View):
             pattern, mode=mode, probe=probe, quiesce=quiesce, time=time, thread_id=thread_id,
             fields=fields, text=text, strings=strings, lossless=lossless, ring_growth=ring_growth,
             where=where, select=select, sample=sample, at_most=at_most, budget=budget,
-            duration=duration, limit=limit,
+            stack=stack, duration=duration, limit=limit,
         ) as stream:  # fmt: skip
             write_events(self._target, stream, path, exact=limit is not None, force=force)
         return stream.statistics()
@@ -901,6 +911,7 @@ class Session(View):
         select: str | None = None,
         sample: str | None = None,
         at_most: int | str | None = None,
+        stack: int | None = None,
     ) -> Applied:
         """Switch markers on as a flight recorder: the rings keep the newest events, and only
         `flight` reads them, by taking a picture. `off` ends it. Arguments as of `trace`.
@@ -914,7 +925,7 @@ class Session(View):
 
         recording = recording_of(
             planner, mode, probe, quiesce, time, thread_id, fields, text, strings, where,
-            select, Brakes.of(sample=sample, at_most=at_most),
+            select, Brakes.of(sample=sample, at_most=at_most), stack=stack,
         )  # fmt: skip
         with members.said_before(), self._switcher.turn() as turn:
             return self._flights.begin(turn, name, recording)

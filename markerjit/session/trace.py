@@ -15,9 +15,10 @@ its markers off (switch.py).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from time import time_ns
+from typing import TYPE_CHECKING
 
 from markerjit.arena.lease import Lease
 from markerjit.arena.waiting import Waiting
@@ -33,7 +34,7 @@ from markerjit.patch.switchable import LeftOut
 from markerjit.probes.recorders import Recorders
 from markerjit.remote.filters import Filters
 from markerjit.ring.clock import Calibration
-from markerjit.ring.types import RecordType
+from markerjit.ring.types import RecordType, has_stacks
 from markerjit.session.clock import EarlyClock
 from markerjit.session.counting import Counting, count_again, counting
 from markerjit.session.entries import slots_by_entry
@@ -49,6 +50,9 @@ from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
 from markerjit.trace.sink import TraceInfo
 from markerjit.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from markerjit.session.walked import WalkedStacks
 
 
 class Asked(NamedTuple):
@@ -157,9 +161,10 @@ def _claim(turn: Turn, switcher: Switcher, flights: FlightRecorder, asked: Asked
 
 def _feed(switcher: Switcher, claim: Claim, asked: Asked) -> Feed:
     target, arena, lease = switcher.target, claim.recorders.arena, claim.lease
+    types = _types(switcher, claim, asked.request)
     return Feed(
         arena,
-        _types(switcher, claim, asked.request),
+        types,
         alive=lambda: target.memory.alive() and target.memory.has_program(arena.base),
         renew=lease.renew,
         is_ours=lease.is_ours,
@@ -169,7 +174,17 @@ def _feed(switcher: Switcher, claim: Claim, asked: Asked) -> Feed:
         waiting=Waiting(arena) if asked.request.probe.options.waits else None,
         growth=arena.rings.growth(asked.growth),
         bounds=asked.bounds,
+        stacks=_stacks(switcher, types),
     )
+
+
+def _stacks(switcher: Switcher, types: Mapping[int, RecordType]) -> WalkedStacks | None:
+    """The stacks of the process, where records have some."""
+    if not has_stacks(types.values()):
+        return None
+    from markerjit.session.walked import WalkedStacks
+
+    return WalkedStacks(switcher)
 
 
 def _types(switcher: Switcher, claim: Claim, request: Request) -> dict[int, RecordType]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from markerjit.errors import BadTrace
 from markerjit.ring.batch import Columns, Texts
-from markerjit.ring.types import FILLER, TEXTS, TextState, number_code
+from markerjit.ring.types import FILLER, TEXT_COLUMNS, TextState, number_code
 from markerjit.trace.header import (
     LARGEST,
     as_text,
@@ -276,7 +276,7 @@ def _is_like(actual: Any, expected: Any) -> bool:
 
 def _from_arrow(field: Field, column: Any) -> Array | Texts:
     """The values of a field, from a column of Arrow."""
-    if field.type in TEXTS:
+    if field.type in TEXT_COLUMNS:
         return _texts(column)
     if pa.types.is_string(column.type):  # a CHAR
         column = pc.index_in(column, value_set=CHARS)

@@ -20,6 +20,9 @@ _SHOWN = 20
 """Rows that a notebook shows of a batch."""
 
 
+_NO_STACKS: Mapping[int, str] = {}
+
+
 class Batch(NamedTuple):
     """The records of a poll. No record is older than one of an earlier batch, except for records of
     a thread that was interrupted while it recorded. The packets and the columns of a batch need not
@@ -29,6 +32,8 @@ class Batch(NamedTuple):
     clock   converts the times of the columns
     types   those of all records that may come, so that the tables of all batches have one schema
     pid     the process; 0: not known
+    stacks  the stacks of records, which have their numbers in the packets: those that came with the
+            packets, and may have come before
     """
 
     packets: Sequence[Packet]
@@ -37,6 +42,7 @@ class Batch(NamedTuple):
     clock: Calibration | None = None
     types: tuple[RecordType, ...] = ()
     pid: int = 0
+    stacks: Mapping[int, str] = _NO_STACKS
 
     @property
     def records(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from markerjit.errors import BadTrace
+from markerjit.frames import StackText
 from markerjit.model import Event, FieldType
 from markerjit.trace.chrome import HEADER, LOSSES, cpu_keys
 from markerjit.trace.files import first_lines, last_lines, read_lines
@@ -30,6 +31,7 @@ class ChromeTrace(EventTrace):
         self._cpu_keys = cpu_keys(self.info.types)
         self._kinds = Kinds(self.info.types)
         self._floats = fields_of(self.info.types, FieldType.FLOAT)
+        self._stacks = fields_of(self.info.types, FieldType.STACK)
         self._pointers = fields_of(self.info.types, FieldType.POINTER)
         self._lost: Mapping[tuple[int, str], int] = {}
         end = last_lines(path, 2)
@@ -72,6 +74,9 @@ class ChromeTrace(EventTrace):
                 for key in self._floats[kind.id]:
                     if isinstance(fields.get(key), str):
                         fields[key] = float(fields[key])
+                for key in self._stacks[kind.id]:
+                    if fields[key] is not None:
+                        fields[key] = StackText.of_document(fields[key])
                 for key in self._pointers[kind.id]:
                     fields[key] = int(fields[key], 16)
             event = Event(-when if stamp[1] else when, cpu, document["tid"], name, fields)

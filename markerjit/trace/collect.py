@@ -10,7 +10,7 @@ import numpy as np
 from markerjit.errors import BadTrace
 from markerjit.model import Event, Field, FieldType
 from markerjit.ring.batch import Columns, Texts
-from markerjit.ring.types import TEXTS, RecordType, TextState, number_code
+from markerjit.ring.types import TEXT_COLUMNS, RecordType, TextState, number_code
 from markerjit.trace.kinds import EventOfKind, fits
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _columns(kind: RecordType, events: Sequence[Event]) -> tuple[Columns, Sequen
 
 
 def _column(field: Field, values: Sequence[Any]) -> Column:
-    if field.type in TEXTS:
+    if field.type in TEXT_COLUMNS:
         return make_texts(values)
     if field.type is FieldType.FLOAT:
         return np.array([float(value) for value in values], np.float64)

@@ -19,7 +19,7 @@ from markerjit.model import CType, Event, Field, FieldType, TypeClass
 from markerjit.questions import Lack
 from markerjit.questions.columns import TextColumn, values
 from markerjit.questions.ir import Node, Slice, Value, whole_text
-from markerjit.questions.selection import Selection, select
+from markerjit.questions.selection import Selected, Selection, select
 from markerjit.questions.types import RECORDED, Type
 from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.to_events import events as events_of
@@ -141,7 +141,7 @@ def _type_of(kind: RecordType, selection: Selection) -> RecordType:
     words: list[str] = []
     args: list[CType] = []
     for each in selection:
-        conversion, ctypes = _conversion(each.node, known)
+        conversion, ctypes = _conversion(each, known)
         words.append(f"{each.name}={conversion}")
         args += ctypes
     format_ = " ".join(words)
@@ -151,13 +151,19 @@ def _type_of(kind: RecordType, selection: Selection) -> RecordType:
     )  # fmt: skip
 
 
-def _conversion(node: Node, known: Mapping[str, Field]) -> tuple[str, tuple[CType, ...]]:
+def _conversion(each: Selected, known: Mapping[str, Field]) -> tuple[str, tuple[CType, ...]]:
+    node = each.node
+    if each.as_is and node.type is not Type.TEXT:
+        field = known[each.name]
+        return f"%{field.conversion}", (field.ctype,)
     if node.type is not Type.TEXT:
         conversion, ctype = RECORDED[node.type]
         return conversion, (ctype,)
     whole = whole_text(node)
     assert isinstance(whole, Value)
     field = known[whole.name]
+    if field.type is FieldType.STACK and not isinstance(node, Slice):
+        return f"%{field.conversion}", (field.ctype,)
     if field.type is FieldType.BYTES:
         return ("%*ph" if field.conversion == "ph" else "%.*s"), (_INT, _CHARS)
     return "%s", (_CHARS,)

@@ -7,13 +7,17 @@ ends. Records that may be newer than some of the next batch are held back until 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
 
 from markerjit.ring.batch import Columns
 from markerjit.ring.columns import merge_types, take
 from markerjit.ring.decode import decode
-from markerjit.ring.types import Time
+from markerjit.ring.types import Time, has_stacks
 from markerjit.trace.ctf import read_ctf
+from markerjit.trace.ctf.stacks import read_stacks
 from markerjit.trace.reading import ColumnTrace
+from markerjit.trace.stacks import with_texts
 
 _HELD_AT_MOST = 1 << 16
 """More records than this are held back only where they are all of one batch."""
@@ -25,6 +29,10 @@ class CtfTrace(ColumnTrace):
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.info, _, self._lost = read_ctf(path, self.complain)
+
+    @cached_property
+    def _stacks(self) -> Mapping[int, str]:
+        return read_stacks(Path(self.path), self.complain)
 
     @property
     def lost(self) -> Mapping[tuple[int, str], int]:
@@ -39,9 +47,10 @@ class CtfTrace(ColumnTrace):
         _, packets, _ = read_ctf(self.path, self.complain)
         types = {kind.id: kind for kind in self.info.types}
         counted: dict[tuple[int, int], int] = {}
+        stacks = self._stacks if has_stacks(self.info.types) else None
         for batch in packets:
             if columns := decode(batch, types, counted=counted):
-                yield columns
+                yield columns if stacks is None else with_texts(columns, stacks.get)
 
 
 def in_order(batches: Iterable[Sequence[Columns]]) -> Iterator[Sequence[Columns]]:

@@ -14,6 +14,7 @@ from markerjit.ring.starts import starts_of
 from markerjit.ring.types import HEAD, HEAD_SIZE, TIME_SIZE, WORD, TextState, Time
 from markerjit.trace import wire
 from markerjit.trace.batch import Batch
+from markerjit.trace.stacks import with_numbers
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array
@@ -26,7 +27,8 @@ _ZEROS = np.zeros(WORD, np.uint8)
 
 def with_packets(batch: Batch) -> Batch:
     """A batch of columns, with the packets that they could have come from: one for each CPU."""
-    return batch._replace(packets=tuple(packets_of(batch.columns)))
+    columns, stacks = with_numbers(batch.columns)
+    return batch._replace(packets=tuple(packets_of(columns)), stacks=stacks)
 
 
 def packets_of(columns: Sequence[Columns]) -> Iterator[Packet]:

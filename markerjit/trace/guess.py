@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from markerjit.errors import BadTrace
+from markerjit.frames import StackText
 from markerjit.model import CType, Event, Field, FieldType, TypeClass, Value
 from markerjit.ring.types import TEXTS, RecordType, Time
 from markerjit.trace.header import is_name
@@ -86,6 +87,8 @@ class _FieldValues:
             return Field(name, FieldType.INT, CType(TypeClass.UNSIGNED, 8), arg, "u")
         if self.classes and self.classes <= {int, float} and float in self.classes:
             return Field(name, FieldType.FLOAT, CType(TypeClass.FLOAT, 8), arg, "g")
+        if self.classes and self.classes <= {StackText, type(None)} and StackText in self.classes:
+            return Field(name, FieldType.STACK, CType(TypeClass.UNSIGNED, 8), arg, "pB")
         text = FieldType.BYTES if bytes in self.classes else FieldType.STRING
         return Field(name, text, CType(TypeClass.CHARS, 8), arg, "s")
 

@@ -16,13 +16,16 @@ from functools import lru_cache
 from typing import Any
 
 from markerjit.errors import BadTrace
+from markerjit.frames import StackText
 from markerjit.model import CType, Event, Field, FieldType, TypeClass
 from markerjit.ring.brakes import Brakes
 from markerjit.ring.clock import NS, Calibration
-from markerjit.ring.types import FILLER, RecordType, Time
+from markerjit.ring.types import FILLER, RecordType, Time, has_stacks
 from markerjit.trace.sink import TraceInfo
 
-VERSION = 1
+VERSION = 2
+_WITHOUT_STACKS = 1
+"""The version of a trace that one may read who knows of no stacks."""
 JOINT = {"joint": True}
 """What the header of a program also says in a file of several."""
 _CLASSES = {
@@ -45,10 +48,11 @@ _ALLOWED = {
     FieldType.POINTER: (_POINTERS, r"p"),
     FieldType.STRING: (_POINTERS, r"s"),
     FieldType.BYTES: (_POINTERS, r"s|ph"),
+    FieldType.STACK: ((TypeClass.UNSIGNED,), r"pB"),
 }
 """The argument and the conversion of each type of field: what elf/format.py makes."""
 
-_VALUES = {str, float, bool, bytes, type(None)}
+_VALUES = {str, StackText, float, bool, bytes, type(None)}
 """What the value of a field can be, besides a whole number."""
 
 LONGEST_TIME = 1 << 62
@@ -60,7 +64,7 @@ LARGEST, SMALLEST = (1 << 64) - 1, -(1 << 63)
 def to_json(info: TraceInfo) -> dict[str, Any]:
     """A TraceInfo as JSON has it."""
     return {
-        "version": VERSION,
+        "version": VERSION if has_stacks(info.types) else _WITHOUT_STACKS,
         "pid": info.pid,
         "command": info.command,
         "host": info.host,

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from markerjit.errors import BadTrace
+from markerjit.frames import StackText
 from markerjit.model import Event, FieldType
 from markerjit.trace.batch import Batch
 from markerjit.trace.files import WholeWriter, first_lines, last_lines, read_lines, whole_lines
@@ -141,7 +142,7 @@ class JsonLinesTrace(EventTrace):
 
     def _event(self, document: dict[str, Any], number: int) -> Event:
         try:
-            fields = dict(document["fields"])
+            fields = {key: _value(value) for key, value in document["fields"].items()}
             name = str(document["name"])
             event = Event(document["time"], document["cpu"], document["tid"], name, fields)
             checked(event, self.info.clock.time)
@@ -150,7 +151,7 @@ class JsonLinesTrace(EventTrace):
                 for key in self._floats[kind.id]:
                     if isinstance(fields.get(key), str):
                         fields[key] = float(fields[key])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadTrace(f"{self.path}:{number} is not an event: {error!r}") from error
         return self._kinds.marked(event, kind)
 
@@ -161,6 +162,10 @@ class JsonLinesTrace(EventTrace):
         for event in self.events():
             guess.look_at(event)
         return guess
+
+
+def _value(value: Any) -> Any:
+    return StackText.of_document(value) if isinstance(value, dict) else value
 
 
 def dump(value: Any) -> str:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from markerjit.frames import StackText
 from markerjit.model import Event, Field, FieldType, Origin, TypeClass, Value
 from markerjit.ring.types import RecordType
 
@@ -19,9 +20,10 @@ _FITTING: dict[type, tuple[FieldType, ...]] = {
     int: (_INT, FieldType.POINTER),
     float: (FieldType.FLOAT,),
     bool: (FieldType.BOOL,),
+    StackText: (FieldType.STACK,),
     str: (*_TEXT_TYPES, FieldType.CHAR),
     bytes: (FieldType.BYTES,),
-    type(None): _TEXT_TYPES,
+    type(None): (*_TEXT_TYPES, FieldType.STACK),
 }
 """By class of value, the types of fields that may have it."""
 KIND_MARK = "#"

@@ -11,9 +11,11 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from markerjit.arguments import check_flag, check_is, check_mapping
 from markerjit.elf import show
+from markerjit.frames import StackText
 from markerjit.model import Event, Field, Value
 from markerjit.printable import printable
 from markerjit.ring.clock import NS, Calibration
@@ -119,8 +121,10 @@ def as_json(event: Event) -> str:
     )
 
 
-def json_value(value: Value) -> Value:
+def json_value(value: Value) -> Any:
     """The value of a field as one that JSON has."""
+    if isinstance(value, StackText):
+        return json_module.loads(value) if value.frames else None
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, float) and not math.isfinite(value):

@@ -24,7 +24,7 @@ from markerjit.trace.reading import Trace
 from markerjit.trace.sink import JointSink, Sink, TraceInfo
 from markerjit.tuples import NamedTuple
 
-_OF_CTF = re.compile(r"\.?(metadata|ring_[0-9]+(_late[0-9]+)?|lost_cpu-?[0-9]+)")
+_OF_CTF = re.compile(r"\.?(metadata|ring_[0-9]+(_late[0-9]+)?|lost_cpu-?[0-9]+|stacks\.jsonl)")
 """Names of files of a CTF trace, with a leading dot while they are being written."""
 
 

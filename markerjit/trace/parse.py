@@ -9,6 +9,7 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 
+from markerjit.frames import StackText
 from markerjit.model import Event, Field, FieldType, TypeClass, Value
 from markerjit.ring.clock import NS
 from markerjit.trace.header import checked
@@ -68,6 +69,9 @@ def _event_of(parts: re.Match[str], fields: Mapping[str, Sequence[Field]]) -> Ev
 
 def from_shown(field: Field, text: str) -> Value:
     """The value of a field from its text, which `show` made. Raises ValueError."""
+    if field.type is FieldType.STACK:
+        value = _marked(text)
+        return StackText.of_labels(value) if isinstance(value, str) else None
     return _marked(text) if _is_marked(text) else _number(field, text)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from markerjit.model import Field, FieldType, TypeClass
 from markerjit.ring.batch import Columns, Texts
-from markerjit.ring.types import TEXTS, RecordType, TextState, number_code
+from markerjit.ring.types import TEXT_COLUMNS, RecordType, TextState, number_code
 from markerjit.trace import perfetto_fields as number
 from markerjit.trace.header import LONGEST_TIME
 from markerjit.trace.records import is_utf8
@@ -158,7 +158,7 @@ def _columns(
 
 
 def _column(field: Field, notes: _Notes, names: Mapping[int, str]) -> Column | None:
-    if field.type in TEXTS:
+    if field.type in TEXT_COLUMNS:
         return notes.texts(field.name, names)
     if field.type is FieldType.CHAR:
         return _characters(field, notes.texts(field.name, names))

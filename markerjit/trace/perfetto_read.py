@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from markerjit.errors import BadTrace
-from markerjit.model import Event, FieldType, Value
+from markerjit.frames import StackText
+from markerjit.model import Event, Field, FieldType, Value
 from markerjit.ring.types import RecordType
 from markerjit.trace.collect import Collector
 from markerjit.trace.header import (
@@ -359,10 +360,16 @@ def _value(annotation: Any) -> Value:
     return value
 
 
+def _of_type(field: Field, value: Value) -> Value:
+    if field.type is FieldType.STACK and isinstance(value, str):
+        return StackText(value)
+    return bool(value) if field.type is FieldType.BOOL else value
+
+
 def _typed(kind: RecordType, fields: dict[str, Value]) -> dict[str, Value]:
     """The fields in the order of their type, which a viewer may have changed."""
     return {
-        field.name: bool(value) if field.type is FieldType.BOOL else value
+        field.name: _of_type(field, value)
         for field in kind.fields
         for value in (fields.get(field.name),)
     }

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from json import encoder
+from json import dumps, encoder
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from markerjit.arguments import check_all, check_flag, check_is, check_mapping
 from markerjit.elf import show
+from markerjit.frames import StackText
 from markerjit.model import CType, Field, FieldType, TypeClass, Value
 from markerjit.printable import printable
 from markerjit.ring.batch import Columns, Texts
@@ -180,6 +181,8 @@ def _second(second: int, shift_s: int | None) -> str:
 def json_cells(field: Field, column: Array | Texts) -> bytes | Cells:
     """Each value of a field as JSON."""
     if isinstance(column, Texts):
+        if field.type is FieldType.STACK:
+            return _of_stacks(field, column, stack_in_json)
         return of_texts(field, column, _json_text, marks=b'""', spaced=False)
     match field.type:
         case FieldType.CHAR:
@@ -199,6 +202,8 @@ def text_cells(field: Field, column: Array | Texts, *, bracketed: bool) -> bytes
     """Each value of a field as its marker's format shows it."""
     conversion = field.conversion
     if isinstance(column, Texts):
+        if field.type is FieldType.STACK:
+            return _of_stacks(field, column, lambda value: show(field, value))
         raw_marks = b"<>" if bracketed else b"\0\0"
 
         def shown(value: Value) -> str:
@@ -257,6 +262,19 @@ def of_texts(
     return cells.between(marks, offsets, data, irregular, replaced)
 
 
+def _of_stacks(field: Field, texts: Texts, shown: Callable[[Value], str]) -> Cells:
+    """Each stack as it is shown. The same ones come again and again."""
+    texts_by_value: dict[Value, bytes] = {}
+    made = []
+    for value in values(field, texts):
+        text = texts_by_value.get(value)
+        if text is None:
+            text = shown(value).encode("utf-8", "backslashreplace")
+            texts_by_value[value] = text
+        made.append(text)
+    return cells.texts_of(made)
+
+
 def _irregular(field: Field, texts: Texts) -> Array:
     """The rows of texts that need an escape, or that were not recorded whole."""
     offsets, data, states = texts
@@ -273,6 +291,13 @@ def _irregular(field: Field, texts: Texts) -> Array:
 
 def _json_text(value: Value) -> str:
     return "null" if value is None else in_json(str(json_value(value)))
+
+
+def stack_in_json(value: Value) -> str:
+    """A stack as a document of JSON; null where there is none, or it makes no sense."""
+    if not isinstance(value, StackText) or not value.frames:
+        return "null"
+    return escape_controls(dumps(json_value(value), ensure_ascii=False))
 
 
 def in_json(text: str) -> str:

@@ -46,6 +46,8 @@ def sort_of(field: Field) -> str:
             return str(field.type)
         case FieldType.BYTES:
             return "bytes" if field.conversion == "ph" else "string"
+        case FieldType.STACK:
+            return "string"
         case _:
             return number_code(field)
 

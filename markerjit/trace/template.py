@@ -23,7 +23,7 @@ import numpy as np
 from markerjit.arguments import check_all, check_is, check_text
 from markerjit.elf import show
 from markerjit.errors import Refused
-from markerjit.model import Field, Value
+from markerjit.model import Field, FieldType, Value
 from markerjit.printable import printable
 from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.clock import NS, Calibration
@@ -248,7 +248,7 @@ def _one_field(columns: Columns, name: str) -> bytes | Cells:
     if field is None:
         return b"-"
     column = columns.fields[name]
-    if not isinstance(column, Texts):
+    if not isinstance(column, Texts) or field.type is FieldType.STACK:
         return text_cells(field, column, bracketed=False)
     return of_texts(field, column, lambda value: _bare(field, value), marks=b"\0\0", spaced=True)
 

@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
+from markerjit.frames import Frame, StackText
 from markerjit.tuples import NamedTuple
+
+__all__ = ["Frame", "WalkedStack"]
 
 if TYPE_CHECKING:  # those who show stacks need nothing of what finds them
     from markerjit.unwind.walk import StackEnd
-
-
-class Frame(NamedTuple):
-    """A frame of a stack.
-
-    address   where it goes on, in the process
-    object    the path of the object, "" where none is there
-    place     the address in the object file; 0 without an object
-    function  its symbol, "" where none is known
-    offset    from where the function begins; 0 where that is not known
-    """
-
-    address: int
-    object: str
-    place: int
-    function: str
-    offset: int
-
-    @property
-    def label(self) -> str:
-        """The function: its symbol, or its place in the object."""
-        if self.function or not self.object:
-            return self.function or "[no object]"
-        return f"{os.path.basename(self.object)}+{self.place - self.offset:#x}"
 
 
 class WalkedStack(NamedTuple):
@@ -52,3 +30,8 @@ class WalkedStack(NamedTuple):
         why the stack ends there."""
         end = (str(self.end),) if self.end else ()
         return (*end, *(frame.label for frame in reversed(self.frames)))
+
+    @property
+    def text(self) -> StackText:
+        """The same as the value of a field."""
+        return StackText.of(self.frames, str(self.end))

@@ -55,17 +55,17 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     pattern, record = {"pattern": "truth_loop"}, {
         "pattern": "truth_loop", "probe": "record", "time": "tsc", "thread_id": True,
         "fields": None, "text": 256, "strings": "fast", "where": "i >= 0", "sample": "1/2",
-        "at_most": "1000/s",
+        "at_most": "1000/s", "stack": 3,
     }  # fmt: skip
     trace = markerjit.open_trace(path)
     types = tuple(stream.types.values())
     apart = {
         **pattern, "room": 10, "where": "i < -1", "fields": None, "duration": 0.0, "limit": 1,
-        "sample": "1/2", "at_most": "1000/s",
+        "sample": "1/2", "at_most": "1000/s", "stack": 3,
     }  # fmt: skip
     enabled = {
         **pattern, "probe": "record", "strings": "fast", "force": False, "where": "i >= 0",
-        "for_s": 60, "sample": "1/2", "at_most": "1000/s",
+        "for_s": 60, "sample": "1/2", "at_most": "1000/s", "stack": 3,
     }  # fmt: skip
     record["select"] = "i"
     followed = {
@@ -223,7 +223,10 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "Merger.hand_out": (markerjit.Merger([stream]).hand_out, {"most": 1}),
         "Merger.poll_columns": (markerjit.Merger([stream]).poll_columns, {"most": 1}),
         "Merger.hand_out_columns": (markerjit.Merger([stream]).hand_out_columns, {"most": 1}),
-        "Flight": (markerjit.Flight, {"arena": session._target.seen.arena, "known": dict}),
+        "Flight": (
+            markerjit.Flight,
+            {"arena": session._target.seen.arena, "known": dict, "stacks": None},
+        ),
         "Watch": (markerjit.Watch, of_watch),
         "repair": (markerjit.repair, opened),
         "table": (markerjit.table, {"values": session.sites()}),
@@ -302,6 +305,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "matching_names": (markerjit.matching_names, {"pattern": "n*", "names": ["n"]}),
         "only_fields": (markerjit.only_fields, {"trace": trace, "names": ["n"]}),
         "select_fields": (markerjit.select_fields, {"trace": trace, "text": "n"}),
+        "weigh_stacks": (markerjit.weigh_stacks, {"traces": [trace], "select": lambda name: True}),
         "where": (
             markerjit.where,
             {**every, "text": "tid > 0", "tids": [1], "cpus": [0], "since": 0, "before": 1},
@@ -405,7 +409,7 @@ def _is_value(function: Any) -> bool:
     """Errors, enumerations, named tuples and some more are made by us."""
     made = (
         markerjit.AddingUp, markerjit.AllocationTrace, markerjit.CallTrace, markerjit.Events,
-        markerjit.Latency, markerjit.Plots, markerjit.Subscription,
+        markerjit.Latency, markerjit.Plots, markerjit.StackText, markerjit.Subscription,
     )  # fmt: skip
     classes = (*made, markerjit.Compiled, markerjit.Field, markerjit.Stepper, markerjit.Trace)
     made_by_us = (Exception, tuple, Enum, *classes)

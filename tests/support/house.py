@@ -15,6 +15,7 @@ from pathlib import Path
 # As the design draws it, and the rooms that came later.
 FLOORS = (
     ("errors", "printable", "ours", "tuples"),
+    ("frames",),
     ("model", "arguments"),
     ("abi", "memory", "elf", "x86", "questions"),
     ("proc", "ring", "sites", "spans"),

@@ -8,7 +8,7 @@ from markerjit.errors import BadQuestion
 from markerjit.model import CType, Signature, TypeClass
 from markerjit.probes.asking import scope_of_marker
 from markerjit.probes.selecting import columns_of
-from markerjit.questions.selection import parts_of
+from markerjit.questions.selection import has_all_fields, parts_of, with_stack
 
 INT = CType(TypeClass.SIGNED, 4)
 CHARS = CType(TypeClass.CHARS, 8)
@@ -35,6 +35,10 @@ def test_expressions_have_names(text: str, names: list[str]) -> None:
     [
         ("size / 2", "this has no name", "size / 2"),
         ("key, key", "key is there twice", " key"),
+        ("*, *", "* is there twice", " *"),
+        ("*, key", "store has a field key, which * has", "key"),
+        ("key, stack(0)", "this has no name", "stack(0)"),
+        ("s=stack(257)", "a number of frames, from 1 to 256", "257"),
         ("", "it is empty", ""),
         ("size,", "it is empty", ""),
         ("ms=keyy", "there is no name keyy; did you mean key?", "keyy"),
@@ -73,3 +77,39 @@ def test_the_signature_is_that_of_the_selection() -> None:
         )
     ]  # fmt: skip
     assert len(made.words) == len(made.signature.args)
+
+
+def test_a_star_is_all_fields_as_their_format_has_them() -> None:
+    marker = Signature("hit", "n %#x at %p key %.*s f %.2f c %c", (
+        CType(TypeClass.SIGNED, 2), CType(TypeClass.POINTER, 8), INT, CHARS,
+        CType(TypeClass.FLOAT, 8), INT,
+    ))  # fmt: skip
+
+    made = columns_of("*, deep=stack(3)", marker, scope_of_marker(marker)).signature
+
+    assert made.format == "n=%#x at=%p key=%.*s f=%.2f c=%c deep=%pB"
+    assert made.args == (*marker.args, CType(TypeClass.UNSIGNED, 8))
+
+
+def test_more_values_than_a_recorder_takes_are_refused() -> None:
+    marker = Signature("insn:f", " ".join(f"a{n}=%d" for n in range(20)), (INT,) * 20)
+
+    with pytest.raises(BadQuestion, match="21 values, and there can be 20"):
+        columns_of("*, stack", marker, scope_of_marker(marker))
+
+
+@pytest.mark.parametrize(
+    ("select", "fields", "text"),
+    [
+        (None, None, "*, stack=stack(9)"),
+        (None, ["a", "b"], "a, b, stack=stack(9)"),
+        (None, [], "stack=stack(9)"),
+        ("x=a*2", None, "x=a*2, stack=stack(9)"),
+    ],
+)
+def test_a_stack_comes_behind_what_is_recorded(
+    select: str | None, fields: list[str] | None, text: str
+) -> None:
+    assert with_stack(select, fields, 9) == text
+    assert has_all_fields(text) == (select is None and fields is None)
+    assert not has_all_fields("x=a * b, y=f(*, 2)")

@@ -217,6 +217,8 @@ def _number(name: str, field: Field, size: int, align: int, aligned: bool) -> Me
             return Member(name, Kind.BOOL, bits, align)
         case FieldType.POINTER:
             return Member(name, Kind.UNSIGNED, bits, align, base=16)
+        case FieldType.STACK:  # its number in the file of stacks
+            return Member(name, Kind.UNSIGNED, bits, align)
         case FieldType.CHAR if aligned:
             # A text has the alignment of a byte, so it can stand only where nothing is skipped.
             return Member(name, Kind.CHARS, chars=size)

@@ -26,6 +26,7 @@ from markerjit.trace.ctf import ctf2, tsdl
 from markerjit.trace.ctf.info import Clock, Lost, environment, make_clock
 from markerjit.trace.ctf.layout import HeadFormat
 from markerjit.trace.ctf.records import Codec, Records
+from markerjit.trace.ctf.stacks import StackFile
 from markerjit.trace.ctf.stream import StreamFile
 from markerjit.trace.sink import TraceInfo
 
@@ -57,6 +58,7 @@ class CtfSink:
         self._owners: dict[int, int] = {}  # by CPU, the ring whose file has its losses
         self._damaged: dict[int, int] = {}  # by CPU
         self._lost: dict[int, int] = {}  # by CPU, with the damaged ones
+        self._stacks = StackFile(self._path)
         self._batch = 0
         try:
             _make_directory(self._path)
@@ -72,6 +74,7 @@ class CtfSink:
             self._look_back(batch)
         self._batch += 1
         self._count(batch.lost)
+        self._stacks.add(batch.stacks)
         for packet in _joined(batch.packets):
             records, damaged = self._codec.take_apart(packet)
             if damaged:
@@ -93,6 +96,7 @@ class CtfSink:
             everything[cpu, ""] = everything.get((cpu, ""), 0) + count
         with contextlib.ExitStack() as stack:
             stack.callback(self._write_metadata, everything)
+            stack.callback(self._stacks.close)
             for file in files:
                 stack.callback(file.close)
             for cpu, count in self._lost.items():

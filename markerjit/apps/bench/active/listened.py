@@ -41,8 +41,10 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "monotonic": {"time": "monotonic"},
     "one_field": {"fields": ["a"]},
     "careful": {"strings": "careful"},
+    "with_stack": {"stack": 64},
+    "with_4_frames": {"stack": 4},
 }
-"""Listeners with other options of Session.trace. None makes a record longer."""
+"""Listeners with other options of Session.trace. Only a stack makes a record longer."""
 
 FUNCTIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ENTRY_COUNT: ("", {"probe": COUNT}),
@@ -200,6 +202,10 @@ _STACKS = (
     ("stack_1", "count behind a stack of 1 frame", "its number is looked up, and it is counted"),
     ("stack_4", "count behind a stack of 4 frames", "the same of three frames more"),
 )
+_STACKS_RECORDED = (
+    ("with_stack", "recorded with stack", "the number of its whole stack"),
+    ("with_4_frames", "recorded with 4 frames", "the number of its stack of 4 frames"),
+)
 _ASKED_TEXTS = (
     ("ask_text_no", "a question about a text that says no", "equality of a text of 5"),
     ("ask_text_yes", "count behind a question about a text", "it says yes, and it is counted"),
@@ -228,6 +234,8 @@ FORMS = (
            "thread id; whether its page may be read is asked each time"),
     *(_mark(f"jump, {name}", "jump", by, f"{what}, into a ring that is drained",
             is_usual=by == "no_time") for by, name, what in _RECORDS),
+    *(_mark(f"jump, {name}", "jump", by, f"two ints, time, thread id and {what}, into a ring that "
+            "is drained", is_usual=False)._replace(size=32) for by, name, what in _STACKS_RECORDED),
     *(_event(RECORD, f"jump, record {name}", event, size, f"{name}, time and thread id")
       for event, name, size in _EVENTS),
     *(_event("no_time", f"jump, record {name} without time", event, size, f"{name}, thread id")
