@@ -307,9 +307,11 @@ def _with_counts(entry: MarkerEntry, before: MarkerEntry) -> MarkerEntry:
     return entry
 
 
-@lru_cache(4096)
+@lru_cache(1 << 16)
 def fnv1a(data: bytes) -> int:
     """The 64-bit FNV-1a hash. Never 0, which means a free entry."""
+    # A look asks for that of each signature three times, in the same order. A cache with less room
+    # than there are open functions would find none of them.
     value = 0xCBF29CE484222325
     for byte in data:
         value = (value ^ byte) * 0x100000001B3 % (1 << 64)
