@@ -4,6 +4,7 @@
                           nanoseconds, or its number of samples, as flamegraph.pl and others read it
     .speedscope.json      for speedscope.app: the same chains, by weight
     .html                 a page with a flame graph that needs nothing else (page.py)
+    .svg                  the flame graph by itself, as a picture
 
 A file is written at once, at the end, so there is no half of one. Calls one by one, in the order of
 time, are what Perfetto shows (slices.py).
@@ -136,9 +137,16 @@ def _page(flames: Flames) -> str:
     return page(flames)
 
 
+def _picture(flames: Flames) -> str:
+    from markerjit.calls.page import picture
+
+    return picture(flames)
+
+
 _WRITERS: dict[str, Callable[[Flames], str]] = {
     ".folded": folded,
     ".collapsed": folded,
     ".speedscope.json": speedscope,
     ".html": _page,
+    ".svg": _picture,
 }

@@ -1,4 +1,4 @@
-"""A flame graph as a page: one picture, without scripts, which fetches nothing.
+"""A flame graph as a page, or as a picture (SVG): without scripts, and it fetches nothing.
 
 A box is a function below its callers, as wide as its weight. Pointing at it says the
 whole name, and the numbers. Boxes that are too narrow to be seen are left out; the caller's box has
@@ -20,6 +20,9 @@ _LETTER = 7
 _NARROWEST = 0.5
 _COLOURS = ("#f4a582", "#fddbc7", "#f7c59f", "#efb0a1", "#e9c46a", "#f2b880")
 
+_STYLE = """svg { font: 12px monospace }
+rect { stroke: #fff } g:hover rect { fill: #92c5de } text { pointer-events: none }"""
+
 
 class _Box(NamedTuple):
     """A box, in pixels from the left and in rows from the top."""
@@ -32,20 +35,31 @@ class _Box(NamedTuple):
 
 def page(flames: Flames) -> str:
     """The page, as HTML."""
-    boxes = list(_boxes(flames))
-    rows = max((box.row for box in boxes), default=0) + 1
     title = escape(printable(flames.title))
-    pictures = "\n".join(_picture(flames, box) for box in boxes)
     return f"""<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
-<style>body {{ font: 14px sans-serif; margin: 1em }} svg {{ font: 12px monospace; width: 100% }}
-rect {{ stroke: #fff }} g:hover rect {{ fill: #92c5de }} text {{ pointer-events: none }}</style>
+<style>body {{ font: 14px sans-serif; margin: 1em }} svg {{ width: 100% }}
+{_STYLE}</style>
 <h1>{title}</h1>
 <p>{escape(flames.sentence)}</p>
-<svg viewBox="0 0 {_WIDTH} {rows * _HEIGHT}">
-{pictures}
-</svg></html>
+<svg {_drawn(flames)}</svg></html>
 """
+
+
+def picture(flames: Flames) -> str:
+    """The picture by itself, as SVG. What it shows is said where it is pointed at."""
+    title = escape(f"{printable(flames.title)}: {flames.sentence}")
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}"'
+    return f"{head} {_drawn(flames, title)}</svg>\n"
+
+
+def _drawn(flames: Flames, title: str = "") -> str:
+    """What stands in an element `svg`, behind its name."""
+    boxes = list(_boxes(flames))
+    rows = max((box.row for box in boxes), default=0) + 1
+    head = f"<title>{title}</title>\n<style>{_STYLE}</style>\n" if title else ""
+    drawn = "\n".join(_picture(flames, box) for box in boxes)
+    return f'viewBox="0 0 {_WIDTH} {rows * _HEIGHT}">\n{head}{drawn}\n'
 
 
 def _boxes(flames: Flames) -> Iterator[_Box]:

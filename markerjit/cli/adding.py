@@ -87,8 +87,8 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     """-o, of stacks."""
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=arguments.file_name,
-        help="with --by stack, also write the stacks: .html (a flame graph), .speedscope.json or "
-        ".folded",
+        help="with --by stack, also write the stacks: .html or .svg (a flame graph), "
+        ".speedscope.json or .folded",
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
 

@@ -58,8 +58,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=arguments.file_name,
-        help="also write a file: .speedscope.json, .folded, .html (a flame graph), or .pftrace "
-        "(all calls one by one, for Perfetto)",
+        help="also write a file: .speedscope.json, .folded, .html or .svg (a flame graph), or "
+        ".pftrace (all calls one by one, for Perfetto)",
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
     parser.add_argument(

@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=arguments.file_name,
-        help="also write the samples: .html (a flame graph), .speedscope.json or .folded",
+        help="also write the samples: .html or .svg (a flame graph), .speedscope.json or .folded",
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
     arguments.add_json(parser)
