@@ -2,8 +2,10 @@
 
     .parquet, .pq                       a table with a row for each call site (pip install
                                         'markerjit[parquet]')
-    .folded, .speedscope.json, .html    a flame graph, as of calls (calls/files.py): the width is
-                                        live bytes, or all bytes where nothing is live
+    .folded, .speedscope.json, .html, .svg
+                                        a flame graph, as of calls (calls/files.py): the width is
+                                        live bytes, or all bytes where nothing is live. Of stacks
+                                        where allocations are told apart by them
 
 A file is written at once, at the end.
 """
@@ -61,52 +63,73 @@ def table_of(allocations: Allocations) -> Any:
     from markerjit.trace.arrow_table import pa
 
     rows = [
-        {**each.site._asdict(), **{name: value for name, value in each._asdict().items()
+        {**_site_columns(each.site), **{name: value for name, value in each._asdict().items()
                                    if name != "site"}}
         for each in allocations.sites
     ]  # fmt: skip
     kinds = {"address": pa.uint64(), "function": pa.string(), "object": pa.string()}
     kinds["mean_ns"] = pa.float64()
+    kinds["stack"] = pa.list_(pa.string())
     names = (*CallSite._fields, *AllocationSite._fields[1:])
     schema = pa.schema([(name, kinds.get(name, pa.int64())) for name in names])
     return pa.Table.from_pylist(rows, schema=schema)
 
 
+def _site_columns(site: CallSite) -> dict[str, Any]:
+    """The columns of a site. A stack is a list of its functions, the innermost first, and of why it
+    ends too early."""
+    return {**site._asdict(), "stack": [*reversed(site.stack.labels)] if site.stack else None}
+
+
 def flames_of(allocations: Allocations) -> Flames:
-    """The flames of call sites below their objects."""
+    """The flames of stacks; without stacks, of call sites below their objects."""
     of_live = allocations.live_given > 0
     title = allocations.command or f"process {allocations.pid}"
     what = "bytes that were not freed" if of_live else "bytes of all allocations"
-    chains = [((_object(each), _label(each)), each, _weight(each, of_live=of_live))
-              for each in allocations.sites]  # fmt: skip
-    nodes = [Flame("", -1, sum(weight for _, _, weight in chains), 0, "")]
-    places: dict[tuple[str, ...], int] = {(): 0}
-    totals: dict[int, int] = {0: nodes[0].total}
-    for (above, label), each, weight in chains:
+    boxes = [_Box("", -1)]
+    places: dict[tuple[int, str], int] = {}
+    for each in allocations.sites:
+        weight = each.live_given if of_live else each.given
         if weight <= 0:
             continue
-        if (above,) not in places:
-            places[above,] = len(nodes)
-            nodes.append(Flame(above, 0, 0, 0, ""))
-        parent = places[above,]
-        totals[parent] = totals.get(parent, 0) + weight
-        words = f"{counted(each.allocations, 'allocation')}, {counted(each.live, 'block')} live"
-        nodes.append(Flame(label, parent, weight, weight, words))
+        at = 0
+        boxes[at].add(each, weight)
+        for name in _chain(each.site):
+            parent, at = at, places.setdefault((at, name), len(boxes))
+            if at == len(boxes):
+                boxes.append(_Box(name, parent))
+            boxes[at].add(each, weight)
+        boxes[at].own += weight
     return Flames(
         title, "bytes",
         f"{counted(allocations.allocations, 'allocation')} in {allocations.seconds:.3f} s. The "
         f"width of a box is the number of {what}.",
-        tuple(node._replace(total=totals.get(at, node.total)) for at, node in enumerate(nodes)),
+        tuple(box.flame() for box in boxes),
     )  # fmt: skip
 
 
-def _weight(each: AllocationSite, *, of_live: bool) -> int:
-    return each.live_given if of_live else each.given
+class _Box:
+    """A function below its callers, with sums of all that was allocated there."""
+
+    def __init__(self, name: str, parent: int) -> None:
+        self.name, self.parent = name, parent
+        self.total = self.own = self.allocations = self.live = 0
+
+    def add(self, each: AllocationSite, weight: int) -> None:
+        """Add a site that is here or below."""
+        self.total += weight
+        self.allocations += each.allocations
+        self.live += each.live
+
+    def flame(self) -> Flame:
+        """The box as a value."""
+        words = f"{counted(self.allocations, 'allocation')}, {counted(self.live, 'block')} live"
+        return Flame(self.name, self.parent, self.total, self.own, words)
 
 
-def _object(each: AllocationSite) -> str:
-    return os.path.basename(each.site.object) or "(no object)"
-
-
-def _label(each: AllocationSite) -> str:
-    return f"{demangled(each.site.function)}+{each.site.offset:#x}"
+def _chain(site: CallSite) -> tuple[str, ...]:
+    """What a site is below of, the outermost first, and the site."""
+    if site.stack:
+        return tuple(demangled(label) for label in site.stack.labels)
+    above = os.path.basename(site.object) or "(no object)"
+    return above, f"{demangled(site.function)}+{site.offset:#x}"

@@ -13,6 +13,7 @@ import numpy as np
 from markerjit.allocations.heap import Heap
 from markerjit.allocations.sites import LIFETIMES, Sums, Totals
 from markerjit.tuples import NamedTuple
+from markerjit.unwind.frames import WalkedStack
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array
@@ -26,12 +27,21 @@ class CallSite(NamedTuple):
               known
     offset    from where the function begins
     object    the path of its object; "" where none is known
+    stack     the frames from there on, where allocations are told apart by them; else None
     """
 
     address: int
     function: str
     offset: int = 0
     object: str = ""
+    stack: WalkedStack | None = None
+
+    @property
+    def order(self) -> tuple[int | str | tuple[int, ...], ...]:
+        """What sites are put in order by."""
+        frames = self.stack.frames if self.stack else ()
+        end = str(self.stack.end) if self.stack else ""
+        return (*self[:4], tuple(frame.address for frame in frames), end)
 
 
 class AllocationSite(NamedTuple):
@@ -92,6 +102,8 @@ class Allocations(NamedTuple):
     functions      what was on, and `left_out` sentences about what was not
     children       processes that it has started meanwhile, whose allocations are not here
     pid            the process, and `command` its command line
+    depth          frames of a stack at most; 0 where a site is an immediate caller
+    lost_stacks    allocations without a stack, since there was no room for more
     """
 
     seconds: float
@@ -111,6 +123,8 @@ class Allocations(NamedTuple):
     children: int
     pid: int
     command: str
+    depth: int = 0
+    lost_stacks: int = 0
 
     @property
     def allocations(self) -> int:
@@ -145,7 +159,7 @@ def sites_of(
         for number, (site, row, began) in enumerate(zip(sites, rows, oldest, strict=True))
     ]
     used = [each for each in made if each.allocations or each.failed]
-    return tuple(sorted(used, key=lambda each: (-each.live_given, -each.given, each.site)))
+    return tuple(sorted(used, key=lambda each: (-each.live_given, -each.given, each.site.order)))
 
 
 def _site(site: CallSite, totals: Totals, age_ns: int, lifetimes: Array) -> AllocationSite:

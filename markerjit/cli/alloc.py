@@ -1,4 +1,4 @@
-"""`markerjit alloc PID`: what a program allocates and does not free, by call site.
+"""`markerjit alloc PID`: what a program allocates and does not free, by call site or path.
 
 The allocator's functions are on until the end: a signal, the time, or so many allocations. Then all
 is off, and the whole is printed. On a terminal a table is drawn anew meanwhile, in place.
@@ -21,6 +21,7 @@ from markerjit.facts.allocations import (
     LEAKS_HEADER,
     SORTS,
     allocations_facts,
+    frame_lines,
     leak_rows,
     remarks,
     site_rows,
@@ -51,10 +52,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=arguments.file_name,
-        help="also write a file: .parquet (a row for each site), or a flame graph: "
-        ".speedscope.json, .folded, .html",
+        help="also write a file: .parquet (a row for each site), or a flame graph, "
+        "of whole paths with --by stack: .html, .svg, .speedscope.json, .folded",
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
+    parser.add_argument(
+        "--by", metavar="WHAT", default="site",
+        help="tell allocations apart by: site, the immediate caller (usual); stack, the whole call "
+        "path; stack(N), its innermost N frames",
+    )  # fmt: skip
     parser.add_argument("--sort", choices=sorted(SORTS), help="the order of the table (live)")
     parser.add_argument(
         "--top", metavar="N", type=arguments.positive, help=f"show so many sites ({_ROWS})"
@@ -102,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
         growth = {} if options.ring_growth is None else {"ring_growth": options.ring_growth}
         try:
             with session.trace_allocations(
-                allocs=options.allocs, frees=options.frees, read=options.read,
+                allocs=options.allocs, frees=options.frees, by=options.by, read=options.read,
                 limit=options.allocations, lossless=options.lossless, quiesce=options.quiesce,
                 **growth,
             ) as following:  # fmt: skip
@@ -186,9 +192,10 @@ class _View:
 
     def _print_whole(self, allocations: Allocations) -> None:
         sites, top = self._sorted(allocations), self._options.top or _ROWS
-        self._print_sites(sites[:top])
+        what = "stack" if allocations.depth else "site"
+        (self._print_stacks if allocations.depth else self._print_sites)(sites[:top])
         if len(sites) > top:
-            output.say(f"and {counted(len(sites) - top, 'more site')}; --top N shows more")
+            output.say(f"and {counted(len(sites) - top, f'more {what}')}; --top N shows more")
         output.say(summary_words(allocations))
         for remark in remarks(allocations, lossless=self._options.lossless):
             for line in wrapped(remark, indent=0):
@@ -198,9 +205,21 @@ class _View:
         sites = allocations.leaks if self._options.leaks else allocations.sites
         return sorted(sites, key=SORTS[self._options.sort or "live"])
 
-    def _print_sites(self, sites: Sequence[AllocationSite]) -> None:
-        header, rows = (
+    def _rows(self, sites: Sequence[AllocationSite]) -> tuple[Sequence[str], list[list[str]]]:
+        return (
             (LEAKS_HEADER, leak_rows(sites)) if self._options.leaks else (HEADER, site_rows(sites))
         )
+
+    def _print_stacks(self, sites: Sequence[AllocationSite]) -> None:
+        """Print the numbers of each site, and the frames of its stack below them."""
+        header, rows = self._rows(sites)
+        for each, row in zip(sites, rows, strict=True):
+            words = zip(header[:-1], map(str.strip, row), strict=False)
+            output.say("  ".join(f"{name} {cell}" for name, cell in words), hanging=4)
+            for line in frame_lines(each):
+                output.say(f"    {line}", hanging=8)
+
+    def _print_sites(self, sites: Sequence[AllocationSite]) -> None:
+        header, rows = self._rows(sites)
         if sites:
             output.print_table(header, rows, may_be_cut=[len(header) - 1])

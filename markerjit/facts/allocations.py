@@ -6,23 +6,24 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from markerjit.elf.demangle import demangled
 from markerjit.facts import Json
 from markerjit.facts.calls import aligned
 from markerjit.facts.words import duration_words
 from markerjit.printable import counted
 
 if TYPE_CHECKING:
-    from markerjit.allocations.summary import Allocations, AllocationSite
+    from markerjit.allocations.summary import Allocations, AllocationSite, CallSite
 
 HEADER = ("LIVE", "BLOCKS", "ALLOCS", "ASKED", "WASTED", "LIFE", "CROSS", "SITE")
 LEAKS_HEADER = ("LIVE", "BLOCKS", "OLDEST", "SITE")
 SORTS: dict[str, Callable[[AllocationSite], tuple[object, ...]]] = {
-    "live": lambda each: (-each.live_given, -each.given, each.site),
-    "blocks": lambda each: (-each.live, -each.allocations, each.site),
-    "allocs": lambda each: (-each.allocations, each.site),
-    "asked": lambda each: (-each.asked, each.site),
-    "wasted": lambda each: (-each.wasted, each.site),
-    "site": lambda each: (each.site.function, each.site),
+    "live": lambda each: (-each.live_given, -each.given, each.site.order),
+    "blocks": lambda each: (-each.live, -each.allocations, each.site.order),
+    "allocs": lambda each: (-each.allocations, each.site.order),
+    "asked": lambda each: (-each.asked, each.site.order),
+    "wasted": lambda each: (-each.wasted, each.site.order),
+    "site": lambda each: (each.site.function, each.site.order),
 }
 _UNITS = ("B", "K", "M", "G", "T")
 _KIBI = 1024
@@ -35,7 +36,7 @@ def allocations_facts(allocations: Allocations) -> Json:
     facts["seconds"] = round(allocations.seconds, 6)
     facts["most_s"] = round(allocations.most_s, 6)
     facts["sites"] = [
-        {**each._asdict(), "site": each.site._asdict(), "wasted": each.wasted}
+        {**each._asdict(), "site": _site_facts(each.site), "wasted": each.wasted}
         for each in allocations.sites
     ]
     facts["functions"] = list(allocations.functions)
@@ -44,6 +45,15 @@ def allocations_facts(allocations: Allocations) -> Json:
     facts["live"] = allocations.live
     facts["live_given"] = allocations.live_given
     return facts
+
+
+def _site_facts(site: CallSite) -> Json:
+    facts = site._asdict()
+    if site.stack is None:
+        return facts
+    from markerjit.facts.stacks import stack_facts
+
+    return {**facts, "stack": stack_facts(site.stack)}
 
 
 def bytes_words(count: int) -> str:
@@ -64,13 +74,31 @@ def site_words(each: AllocationSite) -> str:
     return f"{site.function}+{site.offset:#x} {os.path.basename(site.object)}"
 
 
+def path_words(each: AllocationSite) -> str:
+    """The functions of the site's stack in one line, the innermost first; the site where it has
+    none."""
+    if each.site.stack is None:
+        return site_words(each)
+    return " < ".join(demangled(label) for label in reversed(each.site.stack.labels))
+
+
+def frame_lines(each: AllocationSite) -> list[str]:
+    """A line for each frame of the site's stack, the innermost first; the site where it has
+    none."""
+    if each.site.stack is None:
+        return [site_words(each)]
+    from markerjit.facts.stacks import stack_lines
+
+    return stack_lines(each.site.stack)
+
+
 def site_rows(sites: Sequence[AllocationSite]) -> list[list[str]]:
     """A row for each site, with numbers to the right."""
     rows = [
         [
             bytes_words(each.live_given), f"{each.live:,}", f"{each.allocations:,}",
             bytes_words(each.asked), _share(each.wasted, each.given),
-            duration_words(each.median_ns), _share(each.other_thread, each.frees), site_words(each),
+            duration_words(each.median_ns), _share(each.other_thread, each.frees), path_words(each),
         ]
         for each in sites
     ]  # fmt: skip
@@ -81,7 +109,7 @@ def leak_rows(sites: Sequence[AllocationSite]) -> list[list[str]]:
     """A row for each site with blocks that were not freed."""
     rows = [
         [bytes_words(each.live_given), f"{each.live:,}", duration_words(each.oldest_ns),
-         site_words(each)]
+         path_words(each)]
         for each in sites
     ]  # fmt: skip
     return aligned(LEAKS_HEADER, rows)
@@ -96,9 +124,10 @@ def _share(part: int, whole: int) -> str:
 
 def summary_words(allocations: Allocations) -> str:
     """How much was seen, in how long."""
+    sites = counted(len(allocations.sites), "stack" if allocations.depth else "site")
     return (
-        f"{counted(allocations.allocations, 'allocation')} at "
-        f"{counted(len(allocations.sites), 'site')} in {counted(allocations.threads, 'thread')} in "
+        f"{counted(allocations.allocations, 'allocation')} at {sites} in "
+        f"{counted(allocations.threads, 'thread')} in "
         f"{allocations.seconds:.3f} s; {counted(allocations.live, 'block')} of "
         f"{bytes_words(allocations.live_given)} live, at most "
         f"{bytes_words(allocations.most_given)} after {allocations.most_s:.1f} s"
@@ -136,6 +165,11 @@ def remarks(allocations: Allocations, *, lossless: bool) -> Iterator[str]:
         yield (
             f"{counted(allocations.lost, 'event')} lost: they came faster than they were read. "
             f"Blocks whose frees were among them count as live.{hint}"
+        )
+    if allocations.lost_stacks:
+        yield (
+            f"{counted(allocations.lost_stacks, 'allocation')} had no stack, since there is no "
+            "room for more: they count for their immediate callers"
         )
     if allocations.unmatched:
         yield (

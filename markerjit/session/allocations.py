@@ -3,14 +3,12 @@
     1  what allocates is found, and what has to be recorded of it (allocators.py)
     2  it is recorded as a trace (trace.py), and at the end all of it is off again
     3  events become steps, steps blocks, and blocks are added up by site (markerjit/allocations)
-    4  call sites get their names as soon as they are seen: a library may be unloaded, and at the
-       end the process may be gone
+    4  sites get their names as soon as they are seen (allocation_sites.py)
 
 Where events were lost it is not known which blocks were freed. A block whose free was lost is live
 until its address is given out again; then it counts as freed unseen.
 
-What this does not do: follow processes that the program starts (only say that there are some), or
-look behind the immediate caller.
+What this does not do: follow processes that the program starts (only say that there are some).
 """
 
 from __future__ import annotations
@@ -27,13 +25,12 @@ from markerjit.allocations.given import RULES, by_header
 from markerjit.allocations.heap import Heap
 from markerjit.allocations.sites import Sums
 from markerjit.allocations.steps import NO_STEPS, Kind, Steps, steps_of
-from markerjit.allocations.summary import Allocations, CallSite, sites_of
-from markerjit.elf.demangle import demangled
-from markerjit.errors import MarkerError
+from markerjit.allocations.summary import Allocations, sites_of
 from markerjit.events.bounds import Bounds
 from markerjit.events.ranked import FAR, RankedPoll, RankedRecords
 from markerjit.events.stream import EventStream
 from markerjit.ring.columns import monotonic
+from markerjit.session.allocation_sites import Sites
 from markerjit.session.allocators import UNSEEN, Recorded
 from markerjit.session.clock import EarlyClock
 from markerjit.session.flight import FlightRecorder
@@ -41,10 +38,9 @@ from markerjit.session.recording import Recording
 from markerjit.session.switch import Switcher
 from markerjit.session.target import Target
 from markerjit.session.trace import Asked, traced
+from markerjit.session.walked import WalkedStacks
 from markerjit.sites import parse_name
 from markerjit.tuples import NamedTuple
-from markerjit.unwind.names import FrameNames
-from markerjit.unwind.objects import ProcessCode
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array, Columns
@@ -71,14 +67,21 @@ class AskedAllocations(NamedTuple):
 class AllocationTrace:
     """The allocations of a process while they are followed, and afterwards."""
 
-    def __init__(self, stream: EventStream, target: Target, asked: AskedAllocations) -> None:
+    def __init__(
+        self,
+        stream: EventStream,
+        target: Target,
+        asked: AskedAllocations,
+        stacks: WalkedStacks | None = None,
+    ) -> None:
+        """`stacks` where blocks are added up by them."""
         self._stream = stream
         self._records, self._kept = RankedRecords(stream), NO_STEPS
         self._target = target
         self._asked = asked
         self._command = target.command
         self._heap, self._sums = Heap(), Sums()
-        self._sites = _Sites(target)
+        self._sites = Sites(target, stacks)
         self._waiting: list[Steps] = []
         self._threads: set[int] = set()
         self._events = self._made = self._lost = 0
@@ -145,6 +148,7 @@ class AllocationTrace:
             len(self._threads), recorded.allocator, self._asked.read,
             tuple(sorted(recorded.kinds)), tuple(each.sentence for each in self._stream.unswitched),
             len(self._new_children), self._target.pid, self._command,
+            recorded.depth, self._sites.lost,
         )  # fmt: skip
 
     # ---- its end ---------------------------------------------------------------------------------
@@ -199,11 +203,15 @@ class AllocationTrace:
             given = RULES[self._asked.recorded.allocator](asked, block)
             if "header" in numbers:
                 given = by_header(numbers["header"].astype(np.uint64), asked)
-        site = self._sites.numbers(numbers["caller"].astype(np.uint64), columns.type.marker, kind)
+        site = self._sites.numbers(
+            numbers["caller"].astype(np.uint64), columns.type.marker, kind, numbers.get("stack")
+        )
         time_then = columns.time.view(np.int64)
         return steps_of(kinds, columns.tid, columns.cpu, time_then, block, asked, given, site)
 
     def _put_together(self, *, last: bool = False) -> None:
+        if not self._ended:
+            self._sites.look()
         if not self._waiting and not last:
             return
         blocks = self._heap.advance(Steps.joined(self._waiting), last=last)
@@ -214,57 +222,6 @@ class AllocationTrace:
 
     def _look_at_children(self) -> None:
         self._new_children |= _children_of(self._target.pid) - self._children
-
-
-class _Sites:
-    """The call sites that were seen, by number. The first one is that of frees, which have none."""
-
-    def __init__(self, target: Target) -> None:
-        self.sites = [CallSite(0, "")]
-        self._target = target
-        self._known: dict[int | str, int] = {}
-        self._maps_text = ""
-        self._names: FrameNames | None = None
-        with suppress(MarkerError):  # so that objects are known if the process ends soon
-            self._look()
-
-    def numbers(self, callers: Array, marker: str, kind: Kind) -> Array:
-        """The number of each site; `marker` stands for those without a caller."""
-        if kind < Kind.ALLOC:
-            return np.zeros(len(callers), np.int64)
-        addresses, places = np.unique(callers, return_inverse=True)
-        numbers = [self._number(address or marker) for address in addresses.tolist()]
-        sites: Array = np.array(numbers, np.int64)[places]
-        return sites
-
-    def _number(self, key: int | str) -> int:
-        if key not in self._known:
-            self._known[key] = len(self.sites)
-            self.sites.append(CallSite(0, key) if isinstance(key, str) else self._site(key))
-        return self._known[key]
-
-    def _site(self, address: int) -> CallSite:
-        with suppress(MarkerError, OSError):  # the process has ended, and so its names
-            for _ in range(2):
-                if self._names:
-                    frame = self._names.frame(address, exact=False)
-                    if frame.object:
-                        label = demangled(frame.function) or frame.label
-                        return CallSite(address, label, frame.offset, frame.object)
-                if not self._look():
-                    break
-        return CallSite(address, f"{address:#x}")
-
-    def _look(self) -> bool:
-        """Look at what is mapped now; whether something came or went since the last look."""
-        target = self._target
-        target.look()
-        if self._names and target.seen.maps_text == self._maps_text:
-            return False
-        self._maps_text = target.seen.maps_text
-        code = ProcessCode(target.memory.read, target.seen.maps)
-        self._names = FrameNames(target.pid, code)
-        return True
 
 
 @contextmanager
@@ -278,7 +235,8 @@ def followed(
         asked.growth, Bounds(asked.duration, None),
     )  # fmt: skip
     with traced(switcher, flights, request) as stream:
-        trace = AllocationTrace(stream, switcher.target, asked)
+        stacks = WalkedStacks(switcher) if asked.recorded.depth else None
+        trace = AllocationTrace(stream, switcher.target, asked, stacks)
         yield trace
         trace.note_end()
     trace.finish()

@@ -7,6 +7,7 @@ that one selection computes them in the process:
     block   the address of the block; 0 where there is none; UNSEEN where it is not known
     asked   the bytes that were asked for
     caller  the return address
+    stack   the number of the stack, if it is asked for
     header  the word before the block, if it is asked for
 
 An object that has both malloc and free is an allocator. The one that is bound is the program, if it
@@ -21,12 +22,14 @@ are not the sites.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from markerjit.allocations.steps import Kind
 from markerjit.elf import parse_format
 from markerjit.errors import BadArgument, UnknownMarker, Unsupported
 from markerjit.model import Field, FieldType, Signature, UsdtSite
+from markerjit.questions.scope import DEPTH, MOST_DEPTH
 from markerjit.session.target import Target
 from markerjit.sites import parse_name
 from markerjit.sites.names import PREFIX, SUFFIX, NameKind
@@ -34,6 +37,7 @@ from markerjit.tuples import NamedTuple
 
 UNSEEN = 1
 """Of a block whose address is not known. No block has this one."""
+_STACK = re.compile(r"stack(?:\((\d{1,4})\))?", re.ASCII)
 _GLIBC, _JEMALLOC = "glibc", "jemalloc"
 _RETURNED, _JUMPED = "rax", "first"
 _MIDDLE = "_mid_memalign"
@@ -68,14 +72,14 @@ class Recorded(NamedTuple):
     """What is recorded: the names, the selection, and by the name of a marker its kind of step.
 
     allocator  whose rules the given bytes follow; "" where they are not known
-    has_caller whether events have callers
+    depth      frames of a stack at most; 0 where there are no stacks
     """
 
     names: str
     select: str
     kinds: Mapping[str, Kind]
     allocator: str
-    has_caller: bool
+    depth: int
 
 
 class _Event(NamedTuple):
@@ -88,9 +92,10 @@ class _Event(NamedTuple):
     asked: str
 
 
-def allocator_of(target: Target, *, read: bool) -> Recorded:
-    """The allocator of a process. `read`: the given bytes are to be read. Raises Unsupported where
-    there is none, or not one whose blocks have a header that we know."""
+def allocator_of(target: Target, *, read: bool, depth: int) -> Recorded:
+    """The allocator of a process. `read`: the given bytes are to be read. `depth`: frames of a
+    stack at most; 0 for no stacks. Raises Unsupported where there is none, or not one whose blocks
+    have a header that we know."""
     objects = _allocators(target)
     if not objects:
         raise Unsupported(
@@ -119,7 +124,7 @@ def allocator_of(target: Target, *, read: bool) -> Recorded:
         *(f"{PREFIX}{shown}:{each}" for each in of_entry),
     ])  # fmt: skip
     sites = target.unprepared(parse_name(asked))
-    return _recorded(_events_of(sites, allocator), asked, allocator, read=read)
+    return _recorded(_events_of(sites, allocator), asked, allocator, read=read, depth=depth)
 
 
 def _allocators(target: Target) -> list[str]:
@@ -185,12 +190,14 @@ def _named(field: str) -> str:
     return f'field("{field}")'
 
 
-def own_allocator(target: Target, allocs: Sequence[str], frees: Sequence[str]) -> Recorded:
+def own_allocator(
+    target: Target, allocs: Sequence[str], frees: Sequence[str], *, depth: int
+) -> Recorded:
     """Markers and functions that are named as what allocates and frees.
 
     An allocating marker has a field `ptr`, or one pointer alone, and `size`, or one whole number
     alone; one that frees has the first of these. A function returns the block, and its first
-    argument is the size, or the block that is freed.
+    argument is the size, or the block that is freed. `depth` is as of `allocator_of`.
 
     Raises BadArgument where it is not known which field is meant, and UnknownMarker.
     """
@@ -203,7 +210,7 @@ def own_allocator(target: Target, allocs: Sequence[str], frees: Sequence[str]) -
                     raise BadArgument("frees" if name in events else "allocs", text, what)
                 events[name] = each
     asked = ",".join(dict.fromkeys(each.asked_by for each in events.values()))
-    return _recorded(events, asked, "", read=False)
+    return _recorded(events, asked, "", read=False, depth=depth)
 
 
 def _own_events(target: Target, text: str, *, allocates: bool) -> dict[str, _Event]:
@@ -261,7 +268,9 @@ def _meant(name: str, fields: Sequence[Field], fits: Callable[[Field], bool]) ->
     return named[0] if named else fitting[0] if len(fitting) == 1 else None
 
 
-def _recorded(events: Mapping[str, _Event], names: str, allocator: str, *, read: bool) -> Recorded:
+def _recorded(
+    events: Mapping[str, _Event], names: str, allocator: str, *, read: bool, depth: int
+) -> Recorded:
     functions = {name for name in events if name.startswith(PREFIX)}
     allocating = {name for name, each in events.items() if each.kind >= Kind.ALLOC}
     parts = {
@@ -277,9 +286,29 @@ def _recorded(events: Mapping[str, _Event], names: str, allocator: str, *, read:
             {name: header % each.block if name in allocating else "0"
              for name, each in events.items()}
         )  # fmt: skip
+    if depth:
+        parts["stack"] = _by_name(
+            {name: _stack(depth, name in functions) if name in allocating else "0"
+             for name in events}
+        )  # fmt: skip
     select = ", ".join(f"{name}={text}" for name, text in parts.items())
     kinds = {name: each.kind for name, each in events.items()}
-    return Recorded(names, select, kinds, allocator, bool(functions & allocating))
+    return Recorded(names, select, kinds, allocator, depth)
+
+
+def _stack(depth: int, is_function: bool) -> str:
+    """The number of a stack. The frame of an allocating function itself is not one of `depth`."""
+    return f"int(stack({min(depth + is_function, MOST_DEPTH)}))"
+
+
+def depth_of(by: str) -> int:
+    """Frames of a stack at most, for a text that says what allocations are told apart by; 0 for
+    immediate callers. Raises BadArgument."""
+    stack = _STACK.fullmatch(by) if isinstance(by, str) else None
+    depth = 0 if by == "site" else int(stack[1] or DEPTH) if stack else -1
+    if not (by == "site" or 1 <= depth <= MOST_DEPTH):
+        raise BadArgument("by", by, f"site, stack, or stack(N) with N from 1 to {MOST_DEPTH}")
+    return depth
 
 
 def _by_name(texts: Mapping[str, str]) -> str:

@@ -817,6 +817,7 @@ class Session(View):
         *,
         allocs: Sequence[str] | str = (),
         frees: Sequence[str] | str = (),
+        by: str = "site",
         read: bool = False,
         duration: float | None = None,
         limit: int | None = None,
@@ -826,6 +827,9 @@ class Session(View):
     ) -> Iterator[AllocationTrace]:
         """Follow what is allocated and freed, by call site: of the C library's malloc and its kin,
         or of the allocator that stands in for it. All is off at the end, however it ends.
+
+        `by` says what a site is: "site", the immediate caller; "stack", the whole stack, of at most
+        64 frames; or "stack(N)", of at most N frames.
 
         `allocs` and `frees` name what allocates and frees in its place: markers with fields `ptr`
         and `size`, or functions that return the block and take the size, or the block, first.
@@ -837,14 +841,16 @@ class Session(View):
         The caller polls it (`AllocationTrace.poll`), or waits for its end (`AllocationTrace.wait`).
         Raises what `trace` raises, BadArgument for names of which one allocates and none frees, or
         whose fields are not known, and Unsupported where the process has no allocator that is
-        known, or `read` is for another than glibc.
+        known, or `read` is for another than glibc. By stacks it raises Refused where the process
+        has no room for them.
         """
         from markerjit.session.allocations import AskedAllocations, followed
-        from markerjit.session.allocators import allocator_of, own_allocator
+        from markerjit.session.allocators import allocator_of, depth_of, own_allocator
         from markerjit.session.recording import recording_of
         from markerjit.session.trace import check_that_threads_may_wait
 
         allocs, frees = _names_of("allocs", allocs), _names_of("frees", frees)
+        depth = depth_of(by)
         check_flag("read", read)
         check_flag("lossless", lossless)
         check_int("ring_growth", ring_growth, 0)
@@ -859,9 +865,9 @@ class Session(View):
         with self._target.known():
             self._target.look()
             if allocs:
-                recorded = own_allocator(self._target, allocs, frees)
+                recorded = own_allocator(self._target, allocs, frees, depth=depth)
             else:
-                recorded = allocator_of(self._target, read=read)
+                recorded = allocator_of(self._target, read=read, depth=depth)
         if lossless:
             check_that_threads_may_wait(self._target)
         recording = recording_of(
@@ -879,6 +885,7 @@ class Session(View):
         *,
         allocs: Sequence[str] | str = (),
         frees: Sequence[str] | str = (),
+        by: str = "site",
         read: bool = False,
         duration: float | None = None,
         limit: int | None = None,
@@ -889,7 +896,7 @@ class Session(View):
         """The allocations for `duration` seconds, or until there are `limit`, or until the process
         ends. Arguments as of `trace_allocations`, and raises what that raises."""
         with self.trace_allocations(
-            allocs=allocs, frees=frees, read=read, duration=duration, limit=limit,
+            allocs=allocs, frees=frees, by=by, read=read, duration=duration, limit=limit,
             lossless=lossless, ring_growth=ring_growth, quiesce=quiesce,
         ) as trace:  # fmt: skip
             trace.wait()

@@ -11,8 +11,9 @@
  * it asked for and those that malloc_usable_size says it got, and its blocks that are live.
  * Commands: `run N` has each function work N times; `counts` answers `NAME=BLOCKS,ASKED,GIVEN,LIVE`
  * for each; `pool N` takes and gives N slots, and keeps each tenth; `hot N` is malloc and free N
- * times in a loop in each of two threads; `drop` frees what was leaked; `fork` has a child
- * allocate, which nothing counts.
+ * times in a loop in each of two threads; `drop` frees what was leaked; `layers N` has `left`, N
+ * times, and `right`, twice as often, allocate 100 bytes by way of `layer`, which `right` frees
+ * again; `fork` has a child allocate, which nothing counts.
  */
 #define _GNU_SOURCE 1
 #include <malloc.h>
@@ -171,6 +172,28 @@ static void *take(void *argument) {
     return argument;
 }
 
+__attribute__((noinline, noclone, noipa)) static void *layer(void) {
+    void *block = malloc(100);
+
+    USED(block);
+    return block;
+}
+
+FUNCTION left(unsigned long n) {
+    void *block = layer();
+
+    USED(block);
+    leaks[n] = block;
+}
+
+FUNCTION right(unsigned long n) {
+    for (int times = 0; times < 2; times++) { /* one site, not two */
+        USED(n);
+        free(layer());
+        USED(times);
+    }
+}
+
 static void use_pool(long count) {
     static unsigned long number;
 
@@ -241,6 +264,12 @@ int main(void) {
         } else if ((rest = truth_is(line, "hot"))) {
             hot(truth_number(rest, 1));
             truth_say("hot");
+        } else if ((rest = truth_is(line, "layers"))) {
+            for (unsigned long left_over = (unsigned long)truth_number(rest, 1); left_over;) {
+                right(--left_over);
+                left(left_over);
+            }
+            truth_say("layers");
         } else if (truth_is(line, "drop")) {
             while (leak_count)
                 end(LEAKED, leaks[--leak_count]);

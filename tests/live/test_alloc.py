@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -237,6 +238,194 @@ def test_functions_are_named_as_allocators(target: Callable) -> None:
 
     assert sites["plain"]["allocations"] == sites["plain"]["frees"] == 200
     assert "zeroed" not in sites
+
+
+# ---- by stack ------------------------------------------------------------------------------------
+
+
+def functions_of(site: markerjit.AllocationSite) -> list[str]:
+    stack = site.site.stack
+    assert stack is not None
+    return [frame.function for frame in stack.frames]
+
+
+def test_by_stack_every_site_has_the_counts_and_the_callers(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with markerjit.attach(program.pid) as session:
+        program.ask("run 30")
+        before = counts_of(program)
+        with following(session, by="stack") as trace:
+            program.ask("run 500")
+        truth = since(before, counts_of(program))
+    allocations = trace.allocations()
+
+    seen = seen_by_us(allocations)
+    assert {name: each._replace(given=0) for name, each in truth.items()} == {
+        name: seen[name]._replace(given=0) for name in truth
+    }
+    assert (allocations.depth, allocations.lost_stacks) == (64, 0)
+    for each in allocations.sites:
+        if each.site.function in truth:
+            functions = functions_of(each)
+            assert functions[:2] == [each.site.function, "main"]
+            assert functions[-1] == "_start"
+            assert not each.site.stack.end  # type: ignore[union-attr]
+
+
+def test_a_layer_over_malloc_is_told_apart_by_its_callers(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with markerjit.attach(program.pid) as session:
+        with following(session, by="stack") as trace:
+            program.ask("layers 300")
+        with following(session) as by_caller:
+            program.ask("layers 300")
+    stacks: Counter[tuple[str, ...]] = Counter()  # a compiler may make two calls of one
+    for each in trace.allocations().sites:
+        *path, main = functions_of(each)[:3]
+        assert main == "main"
+        for name in ("allocations", "frees", "live_asked"):
+            stacks[*path, name] += getattr(each, name)
+
+    assert stacks == {
+        ("layer", "left", "allocations"): 300,
+        ("layer", "left", "frees"): 0,
+        ("layer", "left", "live_asked"): 30000,
+        ("layer", "right", "allocations"): 600,
+        ("layer", "right", "frees"): 600,
+        ("layer", "right", "live_asked"): 0,
+    }
+    (site,) = by_caller.allocations().sites
+    assert (site.allocations, site.live, site.site.stack) == (900, 300, None)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 256])
+def test_a_stack_has_as_many_frames_as_were_asked_for(target: Callable, depth: int) -> None:
+    program = target(PROGRAM)
+
+    with (
+        markerjit.attach(program.pid) as session,
+        following(session, by=f"stack({depth})") as trace,
+    ):
+        program.ask("layers 10")
+    sites = trace.allocations().sites
+
+    assert sum(each.allocations for each in sites) == 30
+    assert {functions_of(each)[1] for each in sites if depth > 1} == (
+        {"left", "right"} if depth > 1 else set()
+    )
+    for each in sites:
+        functions = functions_of(each)
+        assert functions[0] == "layer"
+        assert (len(functions) == depth) is (depth < 3)
+        assert bool(each.site.stack.end) is (depth < 3)  # type: ignore[union-attr]
+
+
+def test_the_stacks_of_markers_begin_where_these_are(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with (
+        markerjit.attach(program.pid) as session,
+        following(session, allocs="truth_take", frees="truth_give", by="stack") as trace,
+    ):
+        program.ask("pool 900")
+    (site,) = trace.allocations().sites
+
+    assert (site.allocations, site.live) == (900, 90)
+    assert functions_of(site)[0].removesuffix(".cold") in {"use_pool", "main"}
+    assert functions_of(site)[-1] == "_start"
+
+
+def test_files_have_whole_paths(target: Callable, tmp_path: Path) -> None:
+    import xml.etree.ElementTree as ElementTree
+
+    import pyarrow.parquet as parquet
+
+    program = target(PROGRAM)
+    with markerjit.attach(program.pid) as session, following(session, by="stack") as trace:
+        program.ask("layers 200")
+    allocations = trace.allocations()
+
+    for name in ("a.parquet", "a.folded", "a.svg", "a.speedscope.json"):
+        markerjit.write_allocations(allocations, str(tmp_path / name))
+    table = parquet.read_table(tmp_path / "a.parquet").to_pylist()
+    (line,) = (tmp_path / "a.folded").read_text().splitlines()
+    chain, weight = line.rsplit(" ", 1)
+    picture = ElementTree.parse(tmp_path / "a.svg").getroot()
+    names = [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")]
+    scope = json.loads((tmp_path / "a.speedscope.json").read_text())
+
+    assert [row["stack"][:3] for row in table] == [functions_of(e)[:3] for e in allocations.sites]
+    assert chain.split(";")[0] == "_start"
+    assert chain.split(";")[-3:] == ["main", "left", "layer"]
+    assert int(weight) == allocations.live_given == sum(scope["profiles"][0]["weights"])
+    assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "layer: 200 allocations, 200 blocks live" in names
+
+
+def test_the_command_prints_stacks_below_their_numbers(target: Callable) -> None:
+    program = target(PROGRAM)
+    with running("alloc", program.pid, "--by", "stack", "--leaks", "--lossless") as command:
+        wait_until(lambda: "func:malloc" in cli("status", program.pid).stdout, "it is on")
+        program.ask("layers 50")
+        command.send_signal(signal.SIGTERM)
+        output = command.communicate()[0]
+
+    head, layer, left, main, *_ = output.splitlines()
+    assert head.startswith("LIVE 5200 B  BLOCKS 50  OLDEST ")
+    assert [line.split("+")[0] for line in (layer, left, main)] == [
+        "    layer", "    left", "    main",
+    ]  # fmt: skip
+    assert re.search(r"^150 allocations at \d stacks", output, re.MULTILINE)
+
+
+def test_stacks_in_a_terminal_are_a_line_each_until_the_end(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with at_work(program):
+        shown = in_terminal("alloc", program.pid, "-d", "1200ms", "--by", "stack", NO_COLOR="1")
+
+    assert "plain < main < " in shown
+    assert all(len(line) <= 80 for line in screen_of(shown))
+
+
+@pytest.mark.parametrize("by", ["", "stack(0)", "stack(257)", "stack()", "stacks", "tid", 5])
+def test_what_allocations_are_told_apart_by_is_checked(target: Callable, by: Any) -> None:
+    program = target(PROGRAM)
+    code = code_of(program)
+
+    with (
+        markerjit.attach(program.pid) as session,
+        pytest.raises(markerjit.BadArgument, match=r"site, stack, or stack\(N\)"),
+        session.trace_allocations(by=by),
+    ):
+        pass
+
+    assert code_of(program) == code
+
+
+# ---- its end -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["site", "stack"])
+def test_sites_have_names_though_the_process_ended_before_they_were_read(
+    target: Callable, by: str
+) -> None:
+    program = Target(target(PROGRAM).path)
+    program.wait_ready()
+
+    with (
+        markerjit.attach(program.pid) as session,
+        session.trace_allocations(by=by) as trace,
+    ):
+        program.ask("run 50")  # nobody reads
+        program.end()
+        trace.wait()
+    functions = by_function(trace.allocations())
+
+    assert functions["leaked"]["live"] == 5
+    assert {"plain", "zeroed", "grown", "handed"} <= functions.keys()
 
 
 def test_a_limit_and_a_duration_end_it(target: Callable) -> None:

@@ -75,7 +75,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     }  # fmt: skip
     allocated = {
         "allocs": "func:nobody", "frees": "func:free", "read": False, "duration": 0.0, "limit": 1,
-        "lossless": False, "ring_growth": 0,
+        "lossless": False, "ring_growth": 0, "by": "stack",
     }  # fmt: skip
     nothing_allocated = markerjit.Allocations(
         0.0, (), 0, 0.0, 0, 0, 0, 0, 0, 0, "", False, (), (), 0, 1, ""
