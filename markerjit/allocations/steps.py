@@ -28,6 +28,7 @@ class Kind(IntEnum):
     OUTER   the same, by a function that may have called another allocating one for it
     MOVED   a reallocation has returned. Without a block, and with a size: the old one is as before
     UNSEEN  a block was allocated, and its address is not known
+    RESULT  what a function returned that another one may have left an allocation to
     """
 
     FREE = 0
@@ -36,6 +37,12 @@ class Kind(IntEnum):
     OUTER = 3
     MOVED = 4
     UNSEEN = 5
+    RESULT = 6
+
+
+UNSEEN, CONTINUED, OWN = 1, 2, 3
+"""In the place of a block, which has no such address: it is not known; the next result in the
+thread is the block; a function that is jumped to has steps of its own."""
 
 
 class Steps(NamedTuple):

@@ -21,6 +21,7 @@ from markerjit.session.walked import WalkedStacks
 from markerjit.unwind.frames import Frame, WalkedStack
 from markerjit.unwind.names import FrameNames
 from markerjit.unwind.objects import ProcessCode
+from markerjit.unwind.walk import StackEnd
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array
@@ -32,11 +33,13 @@ _STACK = 1 << 63
 class Sites:
     """The sites that were seen. The first one is that of frees, which have none."""
 
-    def __init__(self, target: Target, stacks: WalkedStacks | None) -> None:
-        """`stacks` where a site is a stack; else it is an immediate caller."""
+    def __init__(self, target: Target, stacks: WalkedStacks | None, depth: int) -> None:
+        """`stacks` where a site is a stack, of so many frames at most; else it is an immediate
+        caller."""
         self.sites = [CallSite(0, "")]
         self._target = target
         self._stacks = stacks
+        self._depth = depth
         self._known: dict[int | str, int] = {}
         self._of_stacks: dict[object, int] = {}
         self._maps_text = ""
@@ -59,7 +62,7 @@ class Sites:
     def numbers(self, callers: Array, marker: str, kind: Kind, stacks: Array | None) -> Array:
         """The number of each site, of callers and the numbers of stacks; `marker` stands for those
         without either."""
-        if kind < Kind.ALLOC:
+        if kind < Kind.ALLOC or kind == Kind.RESULT:
             return np.zeros(len(callers), np.int64)
         keys = callers
         if stacks is not None:
@@ -90,7 +93,7 @@ class Sites:
         walked = stacks.of(number)
         if walked is None:
             return self._number(caller, caller, marker)
-        stack = _from_caller(walked, caller)
+        stack = _from_caller(walked, caller, self._depth)
         key = tuple(frame.address for frame in stack.frames), stack.end
         if key not in self._of_stacks:
             self._of_stacks[key] = self._new(_site_of(stack.frames[0])._replace(stack=stack))
@@ -126,8 +129,10 @@ def _site_of(frame: Frame) -> CallSite:
     return CallSite(frame.address, label, frame.offset, frame.object)
 
 
-def _from_caller(stack: WalkedStack, caller: int) -> WalkedStack:
-    """The stack without the frames that are below this caller."""
+def _from_caller(stack: WalkedStack, caller: int, depth: int) -> WalkedStack:
+    """The stack without the frames that are below this caller, and so many at most."""
     addresses = [frame.address for frame in stack.frames]
     first = addresses.index(caller) if caller in addresses else 0
-    return stack._replace(frames=stack.frames[first:])
+    frames = stack.frames[first : first + depth]
+    end = StackEnd.DEEPER if len(stack.frames) > first + depth else stack.end
+    return WalkedStack(frames, end)

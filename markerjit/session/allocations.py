@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from markerjit.allocations.continued import Continued
 from markerjit.allocations.given import RULES, by_header
 from markerjit.allocations.heap import Heap
 from markerjit.allocations.sites import Sums
@@ -31,7 +32,7 @@ from markerjit.events.ranked import FAR, RankedPoll, RankedRecords
 from markerjit.events.stream import EventStream
 from markerjit.ring.columns import monotonic
 from markerjit.session.allocation_sites import Sites
-from markerjit.session.allocators import UNSEEN, Recorded
+from markerjit.session.allocators import Recorded
 from markerjit.session.clock import EarlyClock
 from markerjit.session.flight import FlightRecorder
 from markerjit.session.recording import Recording
@@ -80,8 +81,9 @@ class AllocationTrace:
         self._target = target
         self._asked = asked
         self._command = target.command
+        self._continued = Continued(self._given)
         self._heap, self._sums = Heap(), Sums()
-        self._sites = Sites(target, stacks)
+        self._sites = Sites(target, stacks, asked.recorded.depth)
         self._waiting: list[Steps] = []
         self._threads: set[int] = set()
         self._events = self._made = self._lost = 0
@@ -160,13 +162,13 @@ class AllocationTrace:
 
     def finish(self) -> None:
         """Take the rest: everything is off."""
-        self._take(self._records.rest())
+        self._take(self._records.rest(), last=True)
         self._put_together(last=True)
         self._ended = True
 
     # ---- steps -----------------------------------------------------------------------------------
 
-    def _take(self, poll: RankedPoll) -> int:
+    def _take(self, poll: RankedPoll, *, last: bool = False) -> int:
         self._lost = self._records.lost()
         parts = [self._steps(ranked.columns) for ranked in poll.records]
         places = [ranked.places for ranked in poll.records]
@@ -181,6 +183,7 @@ class AllocationTrace:
             steps = steps._replace(time=time_ns)
             self._now = max(self._now, int(time_ns[-1]))
         self._events += steps.rows
+        steps = self._continued.completed(steps, last=last)
         self._made += int((steps.kind >= Kind.ALLOC).sum())
         self._threads.update(np.unique(steps.tid).tolist())
         self._waiting.append(steps)
@@ -192,12 +195,7 @@ class AllocationTrace:
         numbers: dict[str, Array] = {name: np.asarray(column) for name, column in fields.items()}
         block = numbers["block"].astype(np.uint64)
         asked = numbers["asked"].astype(np.int64)
-        unseen = block == UNSEEN
         kinds = np.full(len(block), kind, np.uint8)
-        if kind == Kind.MOVED:  # another function does it in its place, and has steps of its own
-            block, asked = np.where(unseen, 0, block), np.where(unseen, 0, asked)
-        else:
-            kinds[unseen] = Kind.UNSEEN
         given = asked
         if kind >= Kind.ALLOC:
             given = RULES[self._asked.recorded.allocator](asked, block)
@@ -208,6 +206,13 @@ class AllocationTrace:
         )
         time_then = columns.time.view(np.int64)
         return steps_of(kinds, columns.tid, columns.cpu, time_then, block, asked, given, site)
+
+    def _given(self, steps: Steps, by_results: Array) -> Array:
+        """The bytes of allocations that another function has finished."""
+        asked = self._asked
+        if asked.read:
+            return np.maximum(by_results, steps.asked)
+        return RULES[asked.recorded.allocator](steps.asked, steps.block)
 
     def _put_together(self, *, last: bool = False) -> None:
         if not self._ended:

@@ -4,11 +4,15 @@ Of the C library's functions, or of those of the allocator that stands in for it
 recorded where it returns, and a free where it begins. The fields are the same for all of them, so
 that one selection computes them in the process:
 
-    block   the address of the block; 0 where there is none; UNSEEN where it is not known
+    block   the address of the block; 0 where there is none; UNSEEN where it is not known, and
+            CONTINUED where a function that is jumped to will return it
     asked   the bytes that were asked for
     caller  the return address
     stack   the number of the stack, if it is asked for
     header  the word before the block, if it is asked for
+
+An allocating function may end with a jump to another one: what is rare, or the same for several of
+them. The returns of that one are recorded, too (continued.py).
 
 An object that has both malloc and free is an allocator. The one that is bound is the program, if it
 has them; else a library other than the C library, since that comes last in the order in which the
@@ -24,23 +28,38 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
-from markerjit.allocations.steps import Kind
+from markerjit.allocations.steps import CONTINUED, OWN, UNSEEN, Kind
 from markerjit.elf import parse_format
-from markerjit.errors import BadArgument, UnknownMarker, Unsupported
-from markerjit.model import Field, FieldType, Signature, UsdtSite
+from markerjit.errors import BadArgument, MemoryFault, UnknownMarker, Unsupported
+from markerjit.model import (
+    Constant,
+    Field,
+    FieldType,
+    RemoteAddress,
+    Signature,
+    Static,
+    UsdtSite,
+)
 from markerjit.questions.scope import DEPTH, MOST_DEPTH
 from markerjit.session.target import Target
 from markerjit.sites import parse_name
+from markerjit.sites.functions import functions_at
 from markerjit.sites.names import PREFIX, SUFFIX, NameKind
 from markerjit.tuples import NamedTuple
+from markerjit.x86.forms import ENDBR64, jumps_by_slot
+from markerjit.x86.jumps import jump_target
 
-UNSEEN = 1
-"""Of a block whose address is not known. No block has this one."""
 _STACK = re.compile(r"stack(?:\((\d{1,4})\))?", re.ASCII)
 _GLIBC, _JEMALLOC = "glibc", "jemalloc"
 _RETURNED, _JUMPED = "rax", "first"
 _MIDDLE = "_mid_memalign"
+_HOPS = 4
+"""Jumps from one function to the next at most."""
+_LONGEST_STUB = 16
+_BY_POINTER = ("posix_memalign",)
+"""The block is not what they return."""
 _ALIGNED = ("memalign", "valloc", "pvalloc")
 """In glibc jumps to _MIDDLE, whose returns say more, where it has a symbol."""
 
@@ -110,7 +129,9 @@ def allocator_of(target: Target, *, read: bool, depth: int) -> Recorded:
         for site in _entries(target, shown, symbols)
         if site.place.object.path == path
     }
-    allocator = _kind_of(shown, symbols_there)
+    # tcmalloc has functions of jemalloc's names, and rules of its own. These are names of malloc.
+    is_tcmalloc = bool(_entries(target, shown, ["tc_malloc"]))
+    allocator = "" if is_tcmalloc else _kind_of(shown, symbols_there)
     if read and allocator != _GLIBC:
         raise Unsupported(
             f"the blocks of {shown} have no header that we know; only those of glibc can be read"
@@ -124,7 +145,109 @@ def allocator_of(target: Target, *, read: bool, depth: int) -> Recorded:
         *(f"{PREFIX}{shown}:{each}" for each in of_entry),
     ])  # fmt: skip
     sites = target.unprepared(parse_name(asked))
-    return _recorded(_events_of(sites, allocator), asked, allocator, read=read, depth=depth)
+    jumps = _Jumps(target, sites)
+    jumps.follow([site for site in sites if not _is_cleared(site, allocator)])
+    asked = ",".join([asked, *jumps.names])
+    events = {**_events_of(sites, allocator, jumps), **jumps.events()}
+    return _recorded(events, asked, allocator, read=read, depth=depth)
+
+
+def _is_cleared(site: UsdtSite, allocator: str) -> bool:
+    """Whether a function ends with a jump to memset."""
+    return (allocator, _symbol(site)) == (_GLIBC, "calloc")
+
+
+def _symbol(site: UsdtSite) -> str:
+    return site.signature.name.removeprefix(PREFIX).removesuffix(SUFFIX)
+
+
+class _Jumps:
+    """The functions that allocating functions, with these sites, jump to in place of a return, and
+    those that these jump to.
+
+    names   of the returns that are to be recorded as well
+
+    What a jump to an address means for the block is CONTINUED, OWN or UNSEEN.
+    """
+
+    def __init__(self, target: Target, sites: Sequence[UsdtSite]) -> None:
+        self.names: list[str] = []
+        self._target = target
+        self._entered = {
+            site.place.object.bias + site.leaves for site in sites if site.leaves is not None
+        }
+        self._meanings: dict[int, int] = {}
+        self._sites: list[UsdtSite] = []
+
+    def follow(self, sites: Sequence[UsdtSite]) -> None:
+        """Find what these sites jump to."""
+        for _ in range(_HOPS):
+            new: dict[int, int] = {}
+            for site in sites:
+                if site.leaves is not None and _symbol(site) not in _BY_POINTER:
+                    new.update(self._targets(site))
+            new = {at: entry for at, entry in new.items() if at not in self._meanings}
+            self._meanings |= dict.fromkeys(new, UNSEEN)
+            sites = [each for at, entry in new.items() for each in self._add(at, entry)]
+            self._sites += sites
+
+    def _targets(self, site: UsdtSite) -> dict[int, int]:
+        """The address that a site jumps to, as its events have it, and what function that is."""
+        operand = site.recipe.operands[0] if site.signature.format.startswith("tail ") else None
+        if isinstance(operand, Static):  # a pointer that was written when the object was loaded
+            at = self._pointer(operand.address)
+            return {at: at}
+        at = operand.value if isinstance(operand, Constant) else 0
+        return {at: self._linked(at)} if at else {}
+
+    def _linked(self, address: int) -> int:
+        """Where a jump to this address comes to, by way of a linkage table or not."""
+        with suppress(MemoryFault):
+            code = self._target.memory.read(RemoteAddress(address), _LONGEST_STUB)
+            start = len(ENDBR64) if code.startswith(ENDBR64) else 0
+            if jumps_by_slot(code[start:]):
+                to = jump_target(code[start:], address + start)
+                return self._pointer(to.address) if isinstance(to, Static) else address
+        return address
+
+    def _pointer(self, address: int) -> int:
+        with suppress(MemoryFault):
+            return int.from_bytes(self._target.memory.read(RemoteAddress(address), 8), "little")
+        return 0
+
+    def _add(self, at: int, entry: int) -> Sequence[UsdtSite]:
+        """Where the function that is entered here is left."""
+        target = self._target
+        places = [RemoteAddress(entry), RemoteAddress(entry + len(ENDBR64))]
+        functions = functions_at(target.pid, target.memory.read, target.seen.maps, places)
+        for site in functions[:1]:
+            if site.address in self._entered:
+                self._meanings[at] = OWN
+                return ()
+            shown = os.path.basename(site.place.object.path)
+            name = f"{PREFIX}{shown}:{_symbol(site)}{SUFFIX}"
+            exits = target.unprepared(parse_name(name))
+            if any(each.form.head for each in exits):
+                self._meanings[at] = CONTINUED
+                self.names += [] if name in self.names else [name]
+                return exits
+        return ()
+
+    def block(self, result: str, unseen: int | str, symbol: str = "") -> str:
+        """The expression of the block, where this is the result of a return of a function."""
+        text = str(unseen)
+        for meaning in (CONTINUED, OWN) if symbol not in _BY_POINTER else ():
+            places = [f"tail == {at:#x}" for at, each in self._meanings.items() if each == meaning]
+            if places:
+                text = f"({meaning} if {' or '.join(places)} else {text})"
+        return f'({result} if has("{_RETURNED}") else {text})'
+
+    def events(self) -> dict[str, _Event]:
+        """The events of the functions that are jumped to."""
+        return {
+            name: _Event(name, name, Kind.RESULT, self.block(_RETURNED, UNSEEN), "0")
+            for name in dict.fromkeys(site.signature.name for site in self._sites)
+        }
 
 
 def _allocators(target: Target) -> list[str]:
@@ -162,13 +285,13 @@ def _kind_of(shown: str, symbols: set[str]) -> str:
     return _JEMALLOC if "jemalloc" in shown or "nallocx" in symbols else ""
 
 
-def _events_of(sites: Sequence[UsdtSite], allocator: str) -> dict[str, _Event]:
+def _events_of(sites: Sequence[UsdtSite], allocator: str, jumps: _Jumps) -> dict[str, _Event]:
     """The events of these sites, by their names: one for the returns and tail calls of a
     function."""
     events: dict[str, _Event] = {}
     for site in sites:
         name = site.signature.name
-        symbol = name.removeprefix(PREFIX).removesuffix(SUFFIX)
+        symbol = _symbol(site)
         names = [field.name for field in _fields(site.signature)]
         if site.leaves is None:
             events[name] = _Event(name, name, _AT_ENTRY[symbol], _named(names[0]), "0")
@@ -178,8 +301,8 @@ def _events_of(sites: Sequence[UsdtSite], allocator: str) -> dict[str, _Event]:
         role = _ROLES[symbol]
         arguments = [*map(_named, names[names.index("dur") + 1 :])]
         # What calloc of glibc jumps to is memset, which returns its first argument.
-        jumped = _JUMPED if (allocator, symbol) == (_GLIBC, "calloc") else str(UNSEEN)
-        block = f'({role.block or _RETURNED} if has("{_RETURNED}") else {jumped})'
+        jumped = _JUMPED if _is_cleared(site, allocator) else UNSEEN
+        block = jumps.block(role.block or _RETURNED, jumped, symbol)
         events[name] = _Event(
             name, name, role.kind, block.format(*arguments), role.asked.format(*arguments)
         )
@@ -272,7 +395,8 @@ def _recorded(
     events: Mapping[str, _Event], names: str, allocator: str, *, read: bool, depth: int
 ) -> Recorded:
     functions = {name for name in events if name.startswith(PREFIX)}
-    allocating = {name for name, each in events.items() if each.kind >= Kind.ALLOC}
+    with_block = {name for name, each in events.items() if each.kind >= Kind.ALLOC}
+    allocating = {name for name in with_block if events[name].kind != Kind.RESULT}
     parts = {
         "block": _by_name({name: each.block for name, each in events.items()}),
         "asked": _by_name({name: each.asked for name, each in events.items()}),
@@ -283,7 +407,7 @@ def _recorded(
     if read:
         header = "u64(%s - 8)"
         parts["header"] = _by_name(
-            {name: header % each.block if name in allocating else "0"
+            {name: header % each.block if name in with_block else "0"
              for name, each in events.items()}
         )  # fmt: skip
     if depth:

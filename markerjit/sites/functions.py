@@ -10,6 +10,9 @@ types (calling.py). Otherwise they are the six registers in which the System V p
 and pointers (3.2.3), as `arg0` to `arg5`: what a function does not take is what the register
 happened to hold.
 
+A function without a symbol is known by its file and address, as in func:libjemalloc.so.2+0x21e80,
+where the unwind tables have a function that begins there.
+
 What this does not do: decide how a function can be opened, or whether a symbol's address is one; or
 find where functions are left, which the names do not say.
 """
@@ -17,6 +20,7 @@ find where functions are left, which the names do not say.
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as Map
@@ -25,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from markerjit.elf import FileImage, Read
 from markerjit.elf.function_names import function_names
+from markerjit.elf.functions import Functions, NoFunctions
 from markerjit.elf.prototypes import Prototype, Prototypes, has_reader, prototypes_of
 from markerjit.errors import BadFile, MemoryFault, UnknownMarker, Unsupported
 from markerjit.memory import Mapping
@@ -60,6 +65,7 @@ REGISTERS = Recipe(GENERAL, "rdi rsi rdx rcx r8 r9")
 _WITH_ARGUMENTS = (FUNCTION, CALL, TAIL_CALL)
 COLD = ".cold"
 """Behind the name of a part that a compiler has split off: nobody calls it."""
+_PLACE = re.compile(r"\+0x([0-9a-f]{1,16})$", re.ASCII)
 _LONGEST = len(ENDBR64) + NEAR_LENGTH
 
 
@@ -164,8 +170,10 @@ def functions_at(
         functions = NamedFunctions(image, mapped)
         for address in places:
             offset = address - mapped.bias
-            for entry in (offset, offset - len(ENDBR64)):
-                site = entry in functions.symbols.names and functions.site(entry)
+            entries = (offset, offset - len(ENDBR64))
+            named = [entry for entry in entries if entry in functions.symbols.names]
+            for entry in named or filter(functions.names_of, entries):
+                site = functions.site(entry)
                 if site and site.address == address:
                     sites.append(site)
     return tuple(sites)
@@ -260,10 +268,33 @@ class NamedFunctions:
     def _prototypes(self) -> Prototypes | None:
         return prototypes_of(self._image)
 
+    @cached_property
+    def _bounds(self) -> Functions | None:
+        try:
+            return Functions(self._image)
+        except NoFunctions:
+            return None
+
+    def names_of(self, entry: int) -> tuple[str, ...]:
+        """The names of the function that is entered here: its symbols, or else its file and
+        address; none where no function begins."""
+        names = tuple(self.symbols.names.get(entry, ()))
+        bounds = self._bounds.at(entry) if not names and self._bounds else None
+        if bounds and bounds.start == entry:
+            return (f"{os.path.basename(self._mapped.path)}+{entry:#x}",)
+        return names
+
+    def at_place(self, name: str) -> UsdtSite | None:
+        """The site of a function without a symbol that is known by its file and address; None for
+        any other name."""
+        place = _PLACE.search(name)
+        entry = int(place[1], 16) if place else 0
+        return self.site(entry) if name in self.names_of(entry) else None
+
     def site(self, entry: int) -> UsdtSite | None:
         """The site of a function that is entered here: behind an endbr64, which indirect calls have
         to find. None where no code is."""
-        symbol = canonical(self.symbols.names[entry])
+        symbol = canonical(self.names_of(entry))
         if symbol.endswith(COLD):
             return None
         code = b""
@@ -307,7 +338,7 @@ class NamedFunctions:
 
     def types(self, entry: int) -> Described:
         """The C types of a function's arguments."""
-        names, local = self.symbols.names[entry], entry in self.symbols.local
+        names, local = self.names_of(entry), entry in self.symbols.local
         known = self._prototypes
         types = known.layouts_of(names, entry, local=local) if known else {}
         lacks = "it takes no arguments" if types else self._lack()
@@ -327,7 +358,7 @@ class NamedFunctions:
 
     def _prototype(self, entry: int) -> Prototype | None:
         if entry not in self._known:
-            names, local = self.symbols.names[entry], entry in self.symbols.local
+            names, local = self.names_of(entry), entry in self.symbols.local
             known = self._prototypes and self._prototypes.of(names, entry, local=local)
             self._known[entry] = known or None
         return self._known[entry]
@@ -357,6 +388,8 @@ class _Finder:
                 continue
             site = functions.site(address)
             self._sites += [site] if site else []
+        by_place = None if self._sites else functions.at_place(self._name.name)
+        self._sites += [by_place] if by_place else []
         if not self._sites:
             self._others.update(text for names in symbols.names.values() for text in names)
 

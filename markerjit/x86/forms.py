@@ -289,6 +289,12 @@ def is_call(code: bytes) -> bool:
     return by_slot or _is_direct_call(code)
 
 
+def jumps_by_slot(code: bytes) -> bool:
+    """Whether an instruction is a jump by a slot of the object, as in a stub of a linkage table."""
+    slot = bytes([_INDIRECT, _JUMP_SLOT])
+    return code.startswith((slot, bytes([_BOUND]) + slot))
+
+
 def _is_direct_call(code: bytes) -> bool:
     near = code.removeprefix(_ADDRESS_SIZE)
     return len(near) == NEAR_LENGTH and near[0] == _CALL_NEAR

@@ -39,6 +39,8 @@ enum {
     GROWN,
     BEGUN,
     ALIGNED,
+    BOUNDED,
+    PAGED,
     HANDED,
     LEAKED,
     DENIED,
@@ -48,10 +50,10 @@ enum {
     SLOT_SIZE = 64
 };
 
-static struct seen sites[SITES] = {{.name = "plain"},  {.name = "zeroed"}, {.name = "large"},
-                                   {.name = "grown"},  {.name = "begun"},  {.name = "aligned"},
-                                   {.name = "handed"}, {.name = "leaked"}, {.name = "denied"},
-                                   {.name = "emptied"}};
+static struct seen sites[SITES] = {{.name = "plain"},   {.name = "zeroed"}, {.name = "large"},
+                                   {.name = "grown"},   {.name = "begun"},  {.name = "aligned"},
+                                   {.name = "bounded"}, {.name = "paged"},  {.name = "handed"},
+                                   {.name = "leaked"},  {.name = "denied"}, {.name = "emptied"}};
 static sem_t full, empty;
 static void *handed_over;
 static void *leaks[100000];
@@ -118,6 +120,20 @@ FUNCTION aligned(unsigned long n) {
     USED(block);
     seen(ALIGNED, block, 500 + n % 10);
     end(ALIGNED, block);
+}
+
+FUNCTION bounded(unsigned long n) {
+    void *block = memalign(64, 700 + n % 10);
+
+    seen(BOUNDED, block, 700 + n % 10);
+    end(BOUNDED, block);
+}
+
+FUNCTION paged(unsigned long n) {
+    void *block = aligned_alloc(4096, 4096 * (1 + n % 3));
+
+    seen(PAGED, block, 4096 * (1 + n % 3));
+    end(PAGED, block);
 }
 
 FUNCTION handed(unsigned long n) {
@@ -227,7 +243,7 @@ static void hot(long count) {
 }
 
 static void say_counts(void) {
-    char text[480];
+    char text[600];
     size_t used = 0;
 
     for (int at = 0; at < SITES; at++)
@@ -237,8 +253,8 @@ static void say_counts(void) {
     truth_say("counts%s", text);
 }
 
-static void (*const all[])(unsigned long) = {plain,   zeroed, large,  grown,  begun,
-                                             aligned, handed, leaked, denied, emptied};
+static void (*const all[])(unsigned long) = {plain,   zeroed, large,  grown,  begun,  aligned,
+                                             bounded, paged,  handed, leaked, denied, emptied};
 
 int main(void) {
     char line[64];

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from markerjit.allocations.continued import Continued
 from markerjit.allocations.given import by_glibc, by_header, by_jemalloc
 from markerjit.allocations.heap import Heap
 from markerjit.allocations.sites import Sums
-from markerjit.allocations.steps import Kind, Steps, steps_of
+from markerjit.allocations.steps import CONTINUED, OWN, UNSEEN, Kind, Steps, steps_of
 
 Row = tuple[Kind, int, int, int, int]  # kind, thread, block, asked, site
 
@@ -99,6 +100,80 @@ def test_blocks_are_those_of_a_model_however_steps_come(rows: list[Row], parts: 
     assert Counter(dict(enumerate(sums.totals.frees.tolist()))) == freed
     assert sums.live_given == sum(asked for _, asked in live.values())
     assert sums.unknown_frees == 0
+
+
+# ---- allocations that another function finishes --------------------------------------------------
+
+
+def left_to_others(draw: st.DrawFn, rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows with some allocations in two halves, and what they come to."""
+    halves: list[Row] = []
+    whole: list[Row] = []
+    open_: dict[int, Row] = {}
+    for row in rows:
+        kind, tid, _, asked, site = row
+        if tid in open_:  # it has been in the other function until now
+            halves.append((Kind.RESULT, tid, open_[tid][2], 0, 0))
+            whole.append(open_.pop(tid))
+        if kind >= Kind.ALLOC and draw(st.booleans()):
+            halves.append((kind, tid, CONTINUED, asked, site))
+            open_[tid] = row
+        else:
+            halves += [(Kind.RESULT, tid, 4096, 0, 0)] * draw(st.booleans())  # of no allocation
+            halves.append(row)
+            whole.append(row)
+    for tid, row in open_.items():
+        halves.append((Kind.RESULT, tid, row[2], 0, 0))
+        whole.append(row)
+    return halves, whole
+
+
+@given(st.data(), histories(), st.integers(1, 6))
+def test_steps_in_two_halves_are_put_where_the_second_one_is(
+    data: st.DataObject, rows: list[Row], parts: int
+) -> None:
+    halves, whole = data.draw(st.composite(left_to_others)(rows))
+    continued = Continued(lambda steps, results: steps.asked + 1)
+    size = max(1, -(-len(halves) // parts))
+    done = [
+        continued.completed(steps(halves[at : at + size], at), last=at + size >= len(halves))
+        for at in range(0, len(halves), size)
+    ]
+    seen = Steps.joined(done)
+
+    columns = (seen.kind, seen.tid, seen.block, seen.asked, seen.site)
+    assert [tuple(map(int, row)) for row in zip(*columns, strict=True)] == whole
+    assert (np.diff(seen.time) >= 0).all()
+
+
+def kinds_of(rows: list[Row], *, last: bool = True) -> list[tuple[int, ...]]:
+    seen = Continued(lambda steps, results: steps.asked).completed(steps(rows), last=last)
+    return [*zip(seen.kind.tolist(), seen.block.tolist(), seen.asked.tolist(), strict=True)]
+
+
+def test_what_a_third_function_returns_is_the_block() -> None:
+    rows = [
+        (Kind.ALLOC, 1, CONTINUED, 50, 1), (Kind.RESULT, 1, CONTINUED, 0, 0),
+        (Kind.RESULT, 1, 64, 0, 0),
+    ]  # fmt: skip
+
+    assert kinds_of(rows) == [(Kind.ALLOC, 64, 50)]
+
+
+def test_a_block_that_nobody_returns_is_unseen() -> None:
+    again = [(Kind.ALLOC, 1, CONTINUED, 50, 1), (Kind.ALLOC, 1, CONTINUED, 60, 1)]
+
+    assert kinds_of(again) == [(Kind.UNSEEN, UNSEEN, 50), (Kind.UNSEEN, UNSEEN, 60)]
+    assert kinds_of(again, last=False) == [(Kind.UNSEEN, UNSEEN, 50)]
+    assert kinds_of([(Kind.ALLOC, 1, UNSEEN, 50, 1)]) == [(Kind.UNSEEN, UNSEEN, 50)]
+
+
+def test_a_reallocation_whose_block_is_unseen_ends_and_is_counted() -> None:
+    seen, counted = (Kind.MOVED, 0, 0), (Kind.UNSEEN, UNSEEN, 50)
+
+    assert kinds_of([(Kind.MOVED, 1, UNSEEN, 50, 1)]) == [seen, counted]
+    assert kinds_of([(Kind.MOVED, 1, OWN, 50, 1)]) == [seen]
+    assert kinds_of([(Kind.OUTER, 1, OWN, 50, 1)]) == []
 
 
 def test_a_free_that_was_not_seen_ends_with_the_next_allocation() -> None:

@@ -124,6 +124,23 @@ def test_names_of_anything_else_are_unsupported(program: Path, name: str) -> Non
         functions_of_file(str(program), parse_name(name))
 
 
+def test_a_function_without_a_symbol_is_known_by_its_file_and_address(
+    program: Path, tmp_path: Path
+) -> None:
+    stripped = tmp_path / "stripped"
+    subprocess.run(["strip", "-o", stripped, program], check=True)
+    entry = addresses(program)["main"]
+    name = f"stripped+{entry:#x}"
+
+    assert symbols(stripped, name) == {name}
+    assert sites_of(stripped, name).sites[0].place.offset - entry in (0, 4)
+    for other in (f"stripped+{entry + 1:#x}", f"striped+{entry:#x}", "stripped+0x0"):
+        with pytest.raises(UnknownMarker):
+            sites_of(stripped, other)
+    with pytest.raises(UnknownMarker):  # it has a name
+        sites_of(program, f"program+{entry:#x}")
+
+
 def test_a_stripped_program_has_what_it_exports(program: Path, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped"
     subprocess.run(["strip", "-o", stripped, program], check=True)
