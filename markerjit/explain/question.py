@@ -29,7 +29,7 @@ from markerjit.session.members import as_reads_in_file
 from markerjit.session.view import View
 from markerjit.tuples import NamedTuple
 
-_ADDRESS, _PROBE, _GATES = 0x10000, 0x20000, Gates(0x20100, 0x20200, 0x20300)
+_ADDRESS, _PROBE, _GATES = 0x10000, 0x20000, Gates(0x20100, 0x20200, 0x20300, 0x20400)
 """Somewhere: the code is the same everywhere, but for the distance of the probe."""
 
 

@@ -55,6 +55,7 @@ def test_memory_the_clock_and_the_cpu_have_code() -> None:
         ("u32(size) == 1", "call load"),
         ('str(size + 8)[:3] == "a"', "call ask"),
         ("time > 3", "call clock"),
+        ("stack(4) != 0", "call stack"),
         ("cpu == 3", "lsl eax, eax"),
     ):
         (explained,) = explain_question(text, [STORE])
