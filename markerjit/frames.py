@@ -105,7 +105,7 @@ def shown(labels: Sequence[str], end: str) -> str:
     return f"{_BETWEEN.join(labels)}{f' {end}' if end else ''}"
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 11)  # some 20 KiB each
 def _parsed(text: str) -> tuple[tuple[Frame, ...], str]:
     import json
 

@@ -211,15 +211,14 @@ class Session(View):
         asked in the process, before the probe: what does not meet it is neither counted nor
         recorded. Markers that do not have a name of it are left out. `sample`, such as "1/100",
         takes that part of the executions that meet it, at random; hits are of those only.
-        `at_most`, such as 1000,
-        lets through so many of each marker in any second; the others are held back, and counted as
-        that. After `for_s` seconds their time is over: `switch_off_overdue` switches them off then,
-        and so does any other controller that changes the process, or `repair`. By itself nothing
-        does, and without `for_s` they stay. Markers that a trace records, also one
-        of this process, or a flight recorder keeps, are refused, unless they are to be taken by
-        `force`. Raises NoMarkers, UnknownMarker, Refused, UnexpectedBytes, NotPermitted,
-        TargetGone, for a probe in C what compile_probe raises, and for a condition BadQuestion and
-        Unsupported.
+        `at_most`, such as 1000, lets through so many of each marker in any second; the others are
+        held back, and counted as that. After `for_s` seconds their time is over:
+        `switch_off_overdue` switches them off then, and so does any other controller that changes
+        the process, or `repair`. By itself nothing does, and without `for_s` they stay. Markers
+        that a trace records, also one of this process, or a flight recorder keeps, are refused,
+        unless they are to be taken by `force`. Raises NoMarkers, UnknownMarker, Refused,
+        UnexpectedBytes, NotPermitted, TargetGone, for a probe in C what compile_probe raises, and
+        for a condition BadQuestion and Unsupported.
         """
         members, name, where = self._named(pattern, where)
         check_flag("force", force)

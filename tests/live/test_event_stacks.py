@@ -325,6 +325,33 @@ def test_a_program_that_is_started_has_stacks(paths: Paths, tmp_path: Path) -> N
     check(path)
 
 
+def test_what_a_program_starts_has_stacks_of_its_own(paths: Paths, tmp_path: Path) -> None:
+    """A process that was forked and became another program; its marker is not there before."""
+    program = f"echo {TURNS} | {tmp_path / 'paths'}"
+    command = ["trace", "leaf", "--stack=3", "--follow", "--json", "--", "sh", "-c", program]
+
+    done = cli(*command)
+
+    documents = [json.loads(line) for line in done.stdout.splitlines() if '"leaf"' in line]
+    assert len(documents) == TURNS, done.stderr
+    for document in documents:
+        stack = document["fields"]["stack"]
+        functions = [frame["function"] for frame in stack["frames"]]
+        assert functions == way(document["fields"]["n"]) and stack["end"] == "[deeper]"
+
+
+def test_a_trace_replaces_one_with_stacks_by_force(
+    written: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = written(".ctf")
+    check(path)
+
+    assert cli("read", path, "-o", tmp_path / "other.ctf").returncode == 0
+    assert cli("read", path, "-o", tmp_path / "other.ctf").returncode == 1
+    assert cli("read", path, "-o", tmp_path / "other.ctf", "--force").returncode == 0
+    check(tmp_path / "other.ctf")
+
+
 def test_several_processes_in_a_file_have_stacks(
     written: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -21,6 +21,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import markerjit
+from markerjit.frames import Frame, StackText
 from markerjit.ring.batch import Packet
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import FILLER, TextState, Time
@@ -154,6 +156,25 @@ def test_ids_of_any_size_are_shown(
         for n, type_ in enumerate(types * 3)
     ]
     assert [packet for batch in read_ctf(trace)[1] for packet in batch] == [written]
+
+
+def test_a_stack_is_its_number_beside_a_file_of_names(
+    tmp_path: Path, version: Version, look: Look
+) -> None:
+    kind = make_type(1, "hit", "n %d stack %pB", I32, U64, time=Time.MONOTONIC)
+    trace, number = tmp_path / "t", (1 << 63) + 5
+    stack = StackText.of([Frame(94, "/bin/x", 4, "leaf", 1)], "[deeper]")
+    sink = CtfSink(trace, make_info(kind, clock=MONOTONIC), version=version)
+    packet = Packet(0, 0, record(kind, 1, 7, -3, number))
+
+    sink.write(Batch([packet], [], {}, stacks={number: stack}))
+    sink.close({})
+
+    assert look(trace).events == [
+        f"hit: {{ cpu_id = 0 }}, {{ tid = 7 }}, {{ n = -3, stack = {number} }}"
+    ]
+    (event,) = markerjit.open_trace(f"{trace.rename(tmp_path / 't.ctf')}").events()
+    assert (event.stack, event.stack_end) == (stack.frames, "[deeper]")
 
 
 def test_every_kind_of_field_is_shown(tmp_path: Path, version: Version, look: Look) -> None:
