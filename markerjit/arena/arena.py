@@ -202,6 +202,11 @@ class Arena:
         return RemoteAddress(self.base + entry)
 
     @property
+    def trap_places(self) -> tuple[int, int]:
+        """Our SIGTRAP handler, and the room in which the kernel is to say which one there is."""
+        return self.base + self.entry.trap, self.base + self.control.offset("seen_trap")
+
+    @property
     def trap_installed(self) -> bool:
         """Whether the runtime's handler may have been the action for SIGTRAP at any time."""
         return bool(self.control.now().trap_installed)

@@ -27,6 +27,8 @@ _MODES = tuple(Mode)
 _ENTRIES = 512
 """So many of the table's are read at a time."""
 _PLACE = struct.Struct("<II")
+_SWITCHED = struct.Struct("<QIIBB")
+"""The fields from `since` to `mode`."""
 _COUNTS = (
     "passed_before", "lost_before", "delivered", "calls", "calls_before", "hits_before",
     "losses_before",
@@ -236,7 +238,11 @@ class Markers:
         who = os.getpid() if by is None else by
         entry.since, entry.by = (when, who) if mode else (0, 0)
         entry.mode = _MODES.index(mode) + 1 if mode else 0
-        self._table.write_fields(marker, entry, "since", "mode")
+        if self._table.is_current:
+            words = _SWITCHED.pack(entry.since, entry.by, entry.id, entry.argc, entry.mode)
+            self._table.write_field(marker, "since", words)
+        else:
+            self._table.write_fields(marker, entry, "since", "mode")
         reading = held if mode else 0
         if entry.held != reading:
             self.note_held(marker, reading)

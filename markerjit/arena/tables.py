@@ -29,6 +29,11 @@ class Table(Generic[T]):
         self._stored = stored or kind
         self._size = ctypes.sizeof(self._stored)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the arena has entries with the fields that we know, where we know them."""
+        return self._stored is self._kind
+
     def read(self, index: int) -> T:
         """An entry. Fields that its version does not have are zero."""
         return self.entry(self._store.read(self.part.at(index), self.part.entry_size))
@@ -42,7 +47,7 @@ class Table(Generic[T]):
     def entry(self, data: bytes) -> T:
         """The entry that these bytes are in the arena."""
         whole = data if len(data) >= self._size else data.ljust(self._size, b"\0")
-        if self._stored is self._kind:  # all but version 4
+        if self.is_current:  # all but version 4
             return self._kind.from_buffer_copy(whole)
         return converted(self._stored.from_buffer_copy(whole), self._kind)
 

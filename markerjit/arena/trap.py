@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import markerjit.abi as abi
 from markerjit.arena.arena import Arena
-from markerjit.errors import Refused
 from markerjit.remote.calls import SYS_RT_SIGACTION, Call, Caller
+from markerjit.remote.outcome import other_trap
 
 _SIGTRAP = 5
 _SIGACTION_SIZE = 32
@@ -40,10 +40,7 @@ def install_trap(arena: Arena, caller: Caller) -> None:
         arena.control.write("trap_installed", abi.TRAP_INSTALLED)
         return
     if _was_installed(arena, old):
-        raise Refused(
-            f"process {arena.pid} has put its own SIGTRAP handler in the place of ours: "
-            "breakpoints would go there; use the mode that the site was compiled for"
-        )
+        raise other_trap(arena.pid)
     action = abi.Sigaction(
         mask=seen_action.mask & ~(1 << _SIGTRAP - 1) if seen_action.handler > 1 else 0,
         handler=ours,

@@ -57,10 +57,19 @@ def imports_any(image: Image, names: Collection[bytes]) -> bool:
         symbols = image.read(symbols_at, size - size % _SYMBOL.size)
     except MemoryFault:
         return True
-    return any(
-        name in places and section == _SHN_UNDEF
-        for name, _, _, section, _, _ in _SYMBOL.iter_unpack(symbols)
-    )
+    return any(_has_undefined(symbols, place) for place in places)
+
+
+def _has_undefined(symbols: bytes, name: int) -> bool:
+    """Whether one of the symbols has its name there and no section. A C library has thousands, and
+    few of them have these bytes."""
+    pattern = name.to_bytes(4, "little")
+    at = symbols.find(pattern)
+    while at >= 0:
+        if not at % _SYMBOL.size and _SYMBOL.unpack_from(symbols, at)[3] == _SHN_UNDEF:
+            return True
+        at = symbols.find(pattern, at + 1)
+    return False
 
 
 def dynamic_tags(image: Image) -> Iterator[tuple[int, int]]:

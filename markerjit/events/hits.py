@@ -32,10 +32,12 @@ Calls = Callable[[RemoteAddress], int]
 
 
 class Before(NamedTuple):
-    """Counts from before a switch, by the entry that a marker gets."""
+    """Counts from before a switch, by the entry that a marker gets, and these entries themselves as
+    they were then."""
 
     counted: Mapping[int, Counted]
     calls: Mapping[int, int]
+    entries: Mapping[int, MarkerEntry]
 
 
 def late(arena: Arena) -> dict[int, int]:
@@ -55,10 +57,12 @@ def total(
     known: Iterable[int], counted: Mapping[int, Counted], unread: Mapping[int, int]
 ) -> Counted:
     """The sum of the counters of one marker's entries."""
-    counts = Counted(0, 0)
+    hits = lost = 0
     for marker in known:
-        counts = counts.plus(*counted[marker]).plus(unread.get(marker, 0))
-    return counts
+        recorded, not_recorded = counted[marker]
+        hits += recorded + unread.get(marker, 0)
+        lost += not_recorded
+    return Counted(hits, lost)
 
 
 def calls_now(entry: MarkerEntry, slots: Iterable[RemoteAddress], calls: Calls) -> int:
@@ -87,6 +91,7 @@ def before_switch(
     return Before(
         {marker: total(others, counted, unread) for marker, others in known.items()},
         {marker: sum(map(calls, of)) for marker, of in slots.items()} if calls else {},
+        entries,
     )
 
 
@@ -99,7 +104,9 @@ def note_hits(
     held: int = 0,
 ) -> None:
     """Note a switch in the arena, so that the hits go on, or start anew."""
-    entries = arena.markers.entries_of(switched)
+    known = before.entries if not held else {}  # which reading holds them was written down since
+    missing = [marker for marker in switched if marker not in known]
+    entries = {**known, **arena.markers.entries_of(missing)}
     for marker, change in switched.items():
         entry = entries[marker]
         if entry.calling and not change.calling:

@@ -10,6 +10,7 @@ and the deleted file.
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from typing import Literal
 
 from markerjit.errors import BadMaps, NoSuchProcess
@@ -82,6 +83,7 @@ def parse_maps(text: str) -> tuple[Mapping, ...]:
     return tuple(_parse_line(line) for line in text.split("\n") if line)
 
 
+@lru_cache(4096)  # most lines of one look are those of the last one
 def _parse_line(line: str) -> Mapping:
     """`start-end perms offset device inode`, one space each, then padding and the path."""
     try:

@@ -32,6 +32,7 @@ DISTURBED = 14
 FAULTED = 15
 STACK_UNKNOWN = 16
 NO_ROOM = 17
+OTHER_TRAP = 18
 
 STOP = 1
 MEMBARRIER = 2
@@ -137,6 +138,8 @@ class NativeTarget(ctypes.Structure):
         ("moves", ctypes.POINTER(Move)),
         ("move_count", ctypes.c_uint64),
         ("rseq_offset", ctypes.c_int64),
+        ("trap", ctypes.c_uint64),
+        ("seen_trap", ctypes.c_uint64),
     ]
 
 

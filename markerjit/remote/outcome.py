@@ -64,6 +64,8 @@ def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError
             f"thread {report.tid} blocks SIGTRAP: a breakpoint would kill the process; use the "
             "mode that the site was compiled for"
         )
+    if status == native.OTHER_TRAP:
+        return other_trap(pid)
     if status == native.MOVED:
         return Refused(
             f"an object of process {pid} was loaded or unloaded just now; try again",
@@ -96,6 +98,14 @@ def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError
     written = f" at edit {report.index}, and was rolled back" if report.written else ""
     return ChangeFailed(
         f"cannot change process {pid}{written}: {os.strerror(report.error)}", report.index
+    )
+
+
+def other_trap(pid: int) -> Refused:
+    """The error for a process in which another handler has taken the place of ours."""
+    return Refused(
+        f"process {pid} has put its own SIGTRAP handler in the place of ours: "
+        "breakpoints would go there; use the mode that the site was compiled for"
     )
 
 

@@ -93,6 +93,12 @@ def make_stubs(turn: Turn, sites: Sequence[UsdtSite], need_arena: Callable[[], o
     put_stubs(turn, *looked_at(turn.target, with_entries(sites)), need_arena)
 
 
+def have_stubs(target: Target, sites: Sequence[UsdtSite]) -> bool:
+    """Whether each of these sites, and each entry that they need, has a stub for its arguments."""
+    have = {key_of(site): site.signature for site in target.seen.opened}
+    return all(have.get(key_of(site)) == site.signature for site in with_entries(sites))
+
+
 def put_stubs(
     turn: Turn,
     ready: Sequence[Ready],

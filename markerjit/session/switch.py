@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from markerjit.abi import TRAP_INSTALLED
 from markerjit.arena import lease
 from markerjit.arena.arena import Arena
 from markerjit.arena.deadlines import any_is_over, restore_deadlines, set_deadline
@@ -98,6 +99,7 @@ class Switcher:
         self._known_objects = target.seen.objects
         self._searched: Objects | None = None
         self._remembered: dict[tuple[ProbeName, Request], Remembered] = {}
+        self._with_stubs: dict[ProbeName, tuple[Sequence[Site], Objects]] = {}
 
     @property
     def recorders(self) -> Recorders | None:
@@ -256,14 +258,16 @@ class Switcher:
         entries, arena = Entries(turn, recorders), recorders.arena
         if not arena.patches.have_planted(prepared.planted):
             return None
-        self._enter_heads(turn, arena, prepared.plan)
+        asks_for_trap = bool(prepared.plan.traps) and self._is_in_stop(arena, prepared.plan)
+        self._enter_heads(turn, arena, prepared.plan, asks_later=asks_for_trap)
         slots = {id: switched.slots for id, switched in prepared.switched.items() if switched.mode}
         before = entries.before(slots, calls=False)
         set_deadline(arena, slots, 0)
         try:
             applied = self._apply(
-                turn, prepared.plan, prepared.mapped, prepared.packed, prepared.changes
-            )
+                turn, prepared.plan, prepared.mapped, prepared.packed, prepared.changes,
+                asks_for_trap=asks_for_trap,
+            )  # fmt: skip
         except UnexpectedBytes:
             return None
         entries.note(prepared.switched, before)
@@ -369,12 +373,17 @@ class Switcher:
         mapped: bytes,
         packed: bytearray | None = None,
         changes: int | None = None,
+        *,
+        asks_for_trap: bool = False,
     ) -> Applied:
-        target = turn.native_target(mapped, borrowing=plan.strategy.borrows)
+        borrowing = plan.strategy.borrows or asks_for_trap
+        target = turn.native_target(mapped, borrowing=borrowing)
         target.needs_sigtrap = bool(plan.traps)
         arena = turn.seen.arena
         if arena:
             forget_pages(turn.target.memory, arena)
+            if asks_for_trap:
+                target.trap, target.seen_trap = arena.trap_places
         journal = Journal(arena) if arena else None
         return apply(plan, target, journal, packed, changes, partial(self._copies, turn))
 
@@ -417,11 +426,17 @@ class Switcher:
     def need_stubs(self, turn: Turn, name: ProbeName, request: Request) -> None:
         """Before code that nobody prepared is switched on each site has a stub, or a reason why it
         cannot have one. Raises UnknownMarker, and what making stubs raises."""
-        if request.on and name.is_of_stubs:
-            from markerjit.session.stubs import make_stubs  # decodes all of an object's code
+        if not (request.on and name.is_of_stubs):
+            return
+        known = self._with_stubs.get(name)
+        if known and known[0] is turn.seen.opened and known[1] is turn.seen.objects:
+            return  # each had one the last time, and nothing came or went since
+        from markerjit.session.stubs import have_stubs, make_stubs  # decodes all of an object
 
-            sites = turn.target.unprepared(name)
-            make_stubs(turn, sites, partial(self.need_current_arena, turn))
+        sites = turn.target.unprepared(name)
+        make_stubs(turn, sites, partial(self.need_current_arena, turn))
+        if have_stubs(turn.target, sites):
+            self._with_stubs[name] = turn.seen.opened, turn.seen.objects
 
     def _need_stash(self, turn: Turn, sites: Sequence[Site], request: Request) -> None:
         """Before an exit is switched on whose event needs its entry, there is the memory in which
@@ -524,16 +539,26 @@ class Switcher:
             close_own_rings(memory, arena)
         self._searched = seen.objects
 
-    def _enter_heads(self, turn: Turn, arena: Arena, plan: Plan) -> None:
-        """Before a head is opened the arena's table has it, and a breakpoint finds its handler."""
-        if plan.traps:
+    def _enter_heads(
+        self, turn: Turn, arena: Arena, plan: Plan, *, asks_later: bool = False
+    ) -> None:
+        """Before a head is opened the arena's table has it, and a breakpoint finds its handler.
+        `asks_later`: what makes a breakpoint refused is asked when the plan is applied."""
+        asks = bool(plan.traps) and not asks_later
+        if asks:
             self._refuse_blocked_sigtrap()
         if plan.heads:
             arena.patches.put(plan.heads)
-        if plan.traps:
+        if asks:
             from markerjit.arena.trap import install_trap
 
             install_trap(arena, turn.caller())
+
+    def _is_in_stop(self, arena: Arena, plan: Plan) -> bool:
+        """Whether a plan is applied while all threads stand, and our handler was put there before:
+        then one of them is asked for it in that stop, which saves another one."""
+        installed = arena.control.number("trap_installed") == TRAP_INSTALLED
+        return installed and plan.strategy.stops and not self.target.own
 
     def _refuse_blocked_sigtrap(self) -> None:
         blocking = threads_blocking_sigtrap(self.target.pid)

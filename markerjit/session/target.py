@@ -111,6 +111,7 @@ class Target:
         self.own = pid == self._opened_by
         self.seen = Seen()
         self._usdt: tuple[tuple[Mapping, ...], UsdtSites] | None = None
+        self._ancestors: tuple[tuple[Mapping, ...], Sequence[Arena]] = (), ()
         self._closed: dict[Key, Site] = {}
         self._sharing: tuple[Sequence[Site], Map[RemoteAddress, Sequence[Site]]] = (), {}
         self._opened: dict[Key, Opened] = {}
@@ -199,8 +200,11 @@ class Target:
         if not islands:
             return seen._replace(opened=(), tables=()) if seen.opened else seen
         own = seen.arenas.open
-        bases = [arena.base for arena in own]
-        inherited = inherited_arenas(self.pid, self.memory, seen.maps, bases)
+        if self._ancestors[0] is not seen.maps:
+            bases = [arena.base for arena in own]
+            ancestors = inherited_arenas(self.pid, self.memory, seen.maps, bases)
+            self._ancestors = seen.maps, ancestors
+        inherited = self._ancestors[1]
         arenas = (*own, *inherited)
         tables = (
             *((arena.base, arena.patches.heads) for arena in own),

@@ -13,7 +13,9 @@ import pytest
 
 import markerjit
 from markerjit import Mode
+from markerjit.remote.calls import SYS_RT_SIGACTION, BorrowedThread, Call
 from markerjit.x86.forms import marker_form
+from tests.support.code_bytes import code_of
 
 pytestmark = pytest.mark.user
 
@@ -82,6 +84,62 @@ def test_another_session_in_between_is_noticed(target: Callable) -> None:
         assert head(session) == DORMANT
         assert session.enable("truth_loop", mode=Mode.JUMP).written != 0
         assert other.enable("truth_loop", mode=Mode.JUMP).written == 0
+
+
+SIGTRAP = 5
+
+
+def test_breakpoints_take_one_stop_and_one_thread_asks_for_the_handler_in_it(
+    target: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = target("truth_threads", "2", "--rate", "1000")
+    borrowed: list[Call] = []
+    borrow = BorrowedThread._borrow
+
+    def counted(self: BorrowedThread, calls: list[Call], *args: object) -> list[int]:
+        borrowed.extend(calls)
+        return borrow(self, calls, *args)
+
+    monkeypatch.setattr(BorrowedThread, "_borrow", counted)
+    with markerjit.attach(program.pid) as session:
+        for turn in range(5):
+            session.enable("truth_loop", mode=Mode.INT3)
+            assert head(session) == INT3
+            before = program.ask("counts")["truth_loop"]
+            assert program.ask("counts")["truth_loop"] >= before
+            session.disable("truth_loop")
+            assert head(session) == DORMANT
+            if turn == 1:
+                borrowed.clear()
+        assert prepared(session)
+
+    assert borrowed == []
+
+
+def test_breakpoints_are_refused_once_the_program_has_another_handler(target: Callable) -> None:
+    program = target("truth_threads", "2", "--rate", "1000")
+    before = code_of(program)
+
+    with markerjit.attach(program.pid) as session:
+        for _ in range(3):
+            session.enable("truth_loop", mode=Mode.INT3)
+            session.disable("truth_loop")
+        assert prepared(session)
+        with session._switcher.turn() as turn:
+            arena = turn.seen.arena
+            assert arena
+            programs_own = arena.base + arena.control.offset("old_trap")
+            turn.caller().run([Call("sigaction", SYS_RT_SIGACTION, (SIGTRAP, programs_own, 0, 8))])
+
+        for _ in range(2):
+            with pytest.raises(markerjit.Refused, match="its own SIGTRAP handler"):
+                session.enable("truth_loop", mode=Mode.INT3)
+            assert code_of(program) == before
+        session.enable("truth_loop", mode=Mode.JUMP)
+        session.disable("truth_loop")
+
+    assert code_of(program) == before
+    assert program.ask("counts")["truth_loop"] > 0
 
 
 LIBRARY = """

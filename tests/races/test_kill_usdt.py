@@ -43,5 +43,5 @@ def test_controllers_die_in_all_scenarios_and_leave_all_kinds_of_journals(
     died = [each for each in outcomes if each.died]
 
     assert len(died) > 0.95 * len(outcomes)
-    assert {each.scenario for each in died} == {"first use", "on", "off", "trace"}
+    assert {each.scenario for each in died} == {"first use", "on", "off", "on again", "trace"}
     assert {each.journal for each in died} == {"nothing", "finished", "rolled back"}

@@ -83,6 +83,15 @@ def on_and_off(pid: int) -> None:
     off(pid)
 
 
+def on_again(pid: int) -> None:
+    """The last switch is a prepared one, and a thread asks for the SIGTRAP handler in its stop."""
+    with markerjit.attach(pid) as session:
+        for _ in range(3):
+            session.enable(EVERY, mode="int3")
+            session.disable(EVERY)
+        session.enable(EVERY, mode="int3")
+
+
 def trace(pid: int) -> None:
     with markerjit.attach(pid) as session, session.trace(EVERY) as events:
         events.keep()
@@ -93,6 +102,7 @@ SCENARIOS = (
     Scenario("first use", lambda pid: None, on),
     Scenario("on", on_and_off, on),
     Scenario("off", on, off),
+    Scenario("on again", lambda pid: None, on_again),
     Scenario("trace", on_and_off, trace),
 )
 

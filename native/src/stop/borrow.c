@@ -316,6 +316,12 @@ static int borrow_one_of(struct stopped *others, struct borrowed *borrowed) {
     return status;
 }
 
+int borrow_standing(const struct mj_target *target, struct stopped *standing,
+                    struct borrowed *borrowed, struct mj_report *report) {
+    prepare(target, 1, borrowed, report);
+    return borrow_one_of(standing, borrowed);
+}
+
 int borrow_alone(const struct mj_target *target, struct borrowed *borrowed,
                  struct mj_report *report) {
     prepare(target, 1, borrowed, report);
@@ -435,4 +441,16 @@ int borrow_end(struct borrowed *borrowed) {
     if (borrowed->alone)
         resume_all(&borrowed->others, borrowed->report);
     return status;
+}
+
+int stand_again(struct borrowed *borrowed, struct stopped *standing) {
+    const int status = give_back(borrowed);
+
+    if (status != MJ_OK) {
+        resume_all(&borrowed->stopped, borrowed->report);
+        return status;
+    }
+    standing->threads[standing->count++] = borrowed->stopped.threads[0]; /* it was one of them */
+    free(borrowed->stopped.threads);
+    return MJ_OK;
 }

@@ -22,6 +22,14 @@ struct borrowed {
 int borrow_alone(const struct mj_target *target, struct borrowed *borrowed,
                  struct mj_report *report);
 
+/* Borrow one of those that stand. It is taken out of them, and `stand_again` puts it back. */
+int borrow_standing(const struct mj_target *target, struct stopped *standing,
+                    struct borrowed *borrowed, struct mj_report *report);
+
+/* Give it back to those that stand, where it was. Where that cannot be done it is let go, and is
+   not among them any more. MJ_OK, MJ_GONE, MJ_FAULTED or MJ_BUSY. */
+int stand_again(struct borrowed *borrowed, struct stopped *standing);
+
 /* Borrow any thread while the others run; alone, if its frame can only stand on its own stack. */
 int borrow_any(const struct mj_target *target, struct borrowed *borrowed, struct mj_report *report);
 

@@ -37,6 +37,7 @@ enum mj_status {
     MJ_FAULTED = 15,   /* a borrowed thread, report->tid, met a fault; it has its registers back */
     MJ_STACK_UNKNOWN = 16, /* report->tid's stack cannot be searched for frames; not written    */
     MJ_NO_ROOM = 17,       /* a program that was launched has no room for its hold              */
+    MJ_OTHER_TRAP = 18,    /* SIGTRAP has another handler than ours; not written                 */
 };
 
 /* How threads are kept from harm: docs/explanation/quiescence.md says what each proves. */
@@ -66,6 +67,8 @@ struct mj_target {
     const struct mj_move *moves;  /* MJ_STOP: for threads that stand inside */
     uint64_t move_count;
     int64_t rseq_offset; /* of a thread's struct rseq, from its fs base; 0: there is none */
+    uint64_t trap;       /* MJ_STOP: the handler that SIGTRAP has to have still; 0: not asked */
+    uint64_t seen_trap;  /* room for the answer, a struct sigaction of the kernel, in the target */
 };
 
 /* An instruction inside an edit, and its copy: that one and those behind it do the same as the
