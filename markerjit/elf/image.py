@@ -132,6 +132,7 @@ class Image:
         if count > MAX_SEGMENTS:
             raise BadFile(f"{self.name}: it claims {count} program headers")
         size = count * _SEGMENT.size
+        self._headers_end = table_offset + size
         table = head[table_offset : table_offset + size]
         if len(table) < size:  # usually they follow the header and are in `head`
             try:
@@ -157,17 +158,35 @@ class MappedImage(Image):
     def __init__(self, read: Read, start: RemoteAddress, name: str = "image in memory") -> None:
         self.name = name
         self._read = read
-        head = read(start, _PAGE)
+        self.head = head = read(start, _PAGE)
         self._set_headers(head, lambda offset, size: read(RemoteAddress(start + offset), size))
         self.first_page = self._first_page()
         """The address, in the object file, of the page at file offset 0."""
         self.bias = start - self.first_page
+        self._has_notes_in_page = self._headers_end <= _PAGE and all(
+            segment.type != PT_NOTE or self._is_in_page(segment) for segment in self.segments
+        )
         if self.fixed_address and self.bias:
             # The file is mapped as data; its segments are not at their addresses.
             raise BadFile(f"{name}: it is not loaded at {start:#x}, where its file is mapped")
 
     def read(self, address: int, size: int) -> bytes:
         return self._read(RemoteAddress(address + self.bias), size)
+
+    def is_told_by(self, head: bytes) -> bool:
+        """Whether an object that begins with this page has the same segments and build id, as far
+        as these bytes tell: all headers, and all notes that are loaded, are in the page."""
+        return self._has_notes_in_page and head == self.head
+
+    def read_note_segment(self, segment: Segment) -> bytes:
+        """A note segment's bytes, mostly of the page that was read."""
+        if self._has_notes_in_page:
+            return self.head[segment.offset : segment.offset + segment.file_size]
+        return super().read_note_segment(segment)
+
+    def _is_in_page(self, segment: Segment) -> bool:
+        end = segment.offset + segment.file_size
+        return end <= _PAGE and segment.address - self.first_page == segment.offset
 
     def _first_page(self) -> int:
         """The page address, in the object file, of the page at file offset 0."""
@@ -181,18 +200,24 @@ class FileImage(Image):
     """An object in a file, open for as long as this object is.
 
     `size` is that of the file in bytes. It is read with pread and not mapped. A file that is
-    truncated while we read then gives an error, where a mapping would give SIGBUS. Raises BadFile,
-    Unsupported.
+    truncated while we read then gives an error, where a mapping would give SIGBUS. `like` is an
+    object that it may be: where it begins with the same page it `is_like` that one, with the same
+    headers and build id, and is not parsed again. Raises BadFile, Unsupported.
     """
 
     bias = 0
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, like: MappedImage | None = None) -> None:
         self.name = path
         self._file = _open(path)
         try:
             self.size = os.fstat(self._file).st_size
-            self._set_headers(self._head(), self.read_file)
+            self.head = self._head()
+            self.is_like = like is not None and like.is_told_by(self.head)
+            if like and self.is_like:
+                self.segments, self.fixed_address = like.segments, like.fixed_address
+            else:
+                self._set_headers(self.head, self.read_file)
             self._check_notes_are_in_file()
             # Kept: each read looks them up, and there may be thousands of other segments.
             self._loads = [segment for segment in self.segments if segment.type == PT_LOAD]

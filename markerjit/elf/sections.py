@@ -20,6 +20,9 @@ MAX_SECTIONS = 65_535
 MAX_SECTION_BYTES = 256 << 20
 """More than any section has that is read here; a browser's names take 100 MB."""
 
+_FEW_NAMES = 1 << 16
+"""Bytes of the names of sections, of most files."""
+
 SHT_SYMTAB = 2
 SHT_NOTE = 7
 SHT_NOBITS = 8
@@ -51,6 +54,22 @@ def read_sections(image: FileImage) -> tuple[Section, ...]:
         return _sections(image)
     except MemoryFault:
         raise BadFile(f"{image.name}: its section headers are cut off") from None
+
+
+def may_have_section(image: FileImage, name: bytes) -> bool:
+    """Whether the file may have a section of this name: False where it certainly has none. Much
+    quicker than `read_sections`, which says what is wrong with headers."""
+    try:
+        table, entry_size, count, names = _HEADER.unpack_from(image.head)
+        if not table:
+            return False
+        if entry_size != _SECTION.size or not 0 <= names < count:
+            return True
+        header = _SECTION.unpack(image.read_file(table + names * entry_size, _SECTION.size))
+        offset, size = header[4], header[5]
+        return size > _FEW_NAMES or name + b"\0" in image.read_file(offset, size)
+    except (MemoryFault, struct.error):
+        return True
 
 
 def section_bytes(image: FileImage, section: Section) -> bytes:

@@ -36,13 +36,13 @@ def file_of(pid: int, mapping: Mapping, loaded: MappedImage) -> FileImage:
     reason = "its file cannot be read"
     for path in ways:
         try:
-            image = FileImage(path)
+            image = FileImage(path, loaded)
         except (BadFile, Unsupported):
             continue
         with ExitStack() as opened:
             opened.enter_context(image)
             image.name = mapping.path
-            if _is_same(image, loaded) and (image.build_id() or _is_inode(path, mapping)):
+            if _is_same(image, loaded) and (loaded.build_id() or _is_inode(path, mapping)):
                 opened.pop_all()  # it is the caller's
                 return image
         reason = "its file was replaced since it was loaded"
@@ -50,7 +50,9 @@ def file_of(pid: int, mapping: Mapping, loaded: MappedImage) -> FileImage:
 
 
 def _is_same(image: FileImage, loaded: MappedImage) -> bool:
-    return image.segments == loaded.segments and image.build_id() == loaded.build_id()
+    return image.is_like or (
+        image.segments == loaded.segments and image.build_id() == loaded.build_id()
+    )
 
 
 def _is_inode(path: str, mapping: Mapping) -> bool:

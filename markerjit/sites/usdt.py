@@ -1,20 +1,21 @@
 """Find the USDT probes of a process or of a file.
 
 Their notes are not loaded with the program. So the file of each mapped object is read
-(mapped_files.py). Nothing is changed, and no thread is stopped.
+(mapped_files.py), or it is known what is in them (usdt_kept.py). Nothing is changed, and no thread
+is stopped.
 
-What this does not do: decide how a site can be opened, or look at code behind the no-op.
+What this does not do: read notes (usdt_notes.py), decide how a site can be opened, or look at code
+behind the no-op.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 
 from markerjit.elf import FileImage, Read
-from markerjit.elf.stapsdt import SdtNote, read_sdt_notes
+from markerjit.elf.sections import may_have_section
 from markerjit.errors import (
     BadFile,
     BadNote,
@@ -24,29 +25,17 @@ from markerjit.errors import (
     Unsupported,
 )
 from markerjit.memory import Mapping
-from markerjit.model import (
-    CType,
-    Form,
-    MappedObject,
-    Mode,
-    Place,
-    Recipe,
-    RemoteAddress,
-    Signature,
-    TypeClass,
-    UsdtSite,
-)
+from markerjit.model import MappedObject, Mode, UsdtSite
 from markerjit.sites.discover import mapped_images
 from markerjit.sites.mapped_files import file_of
 from markerjit.sites.names import NameKind, ProbeName, nearest
-from markerjit.sites.operands import Argument, Names, conversion_of, parse_operands
-from markerjit.sites.providers import Parameter, Providers
-from markerjit.sites.selection import chosen, is_of_object
+from markerjit.sites.usdt_kept import Listings
+from markerjit.sites.usdt_listing import placed
 from markerjit.tuples import NamedTuple
-from markerjit.x86.forms import NO_OP_LENGTH, is_breakpoint, usdt_form
+from markerjit.x86.forms import is_breakpoint
 
+_SECTION = b".note.stapsdt"
 _SEMAPHORE = 2
-_INTEGERS = (TypeClass.SIGNED, TypeClass.UNSIGNED)
 
 
 class UsdtSites(NamedTuple):
@@ -114,6 +103,10 @@ def matching_usdt(sites: Sequence[UsdtSite], name: ProbeName) -> tuple[UsdtSite,
     Raises UnknownMarker, with the nearest names, when there are none, and Unsupported for a name
     that is not of USDT probes.
     """
+    if name.is_plain:
+        return tuple(_matching(sites, name))
+    from markerjit.sites.selection import chosen
+
     return chosen(name, partial(_matching, sites))
 
 
@@ -125,11 +118,11 @@ def _matching(sites: Sequence[UsdtSite], name: ProbeName) -> Iterable[UsdtSite]:
     selected = {probe for probe in names if fnmatchcase(probe, pattern)}
     if not selected:
         raise UnknownMarker(name.text, nearest(name.text, names), what="USDT probe")
-    named = [
-        site
-        for site in sites
-        if site.signature.name in selected and is_of_object(name.object, site.place.object.path)
-    ]
+    named = [site for site in sites if site.signature.name in selected]
+    if name.object:
+        from markerjit.sites.selection import is_of_object
+
+        named = [site for site in named if is_of_object(name.object, site.place.object.path)]
     if not named:
         raise UnknownMarker(name.text, (), what="USDT probe")
     return named
@@ -139,126 +132,22 @@ class _Collector:
     def __init__(self) -> None:
         self.problems: list[BadNote | BadFile] = []
         self._sites: list[UsdtSite] = []
-        self._providers = Providers()
+        self._listings = Listings()
 
     def add(self, image: FileImage, mapped: MappedObject, code: Sequence[range] | None) -> None:
         """The sites of an object: of a process those that one of the ranges `code` has."""
-        notes = read_sdt_notes(image)
-        self.problems += notes.problems
-        names = Names(image, notes.symbols, mapped.bias)
-        sites = []
-        for note in notes.notes:
-            if code is not None and not any(note.site + mapped.bias in span for span in code):
-                continue  # a second mapping of the file, for reading only
-            try:
-                sites.append(self._site(image, note, mapped, names))
-            except (BadFile, BadNote) as problem:
-                where = f"{image.name}: {note.provider}:{note.name} at {note.site:#x}"
-                self.problems.append(BadNote(f"{where} {problem}"))
-        self._sites += sorted(sites, key=lambda site: site.address)
-
-    def _site(
-        self, image: FileImage, note: SdtNote, mapped: MappedObject, names: Names
-    ) -> UsdtSite:
-        arguments = parse_operands(note.operands, names)
-        parameters = self._providers.parameters(note.provider, note.name)
-        fields = _fields(arguments, parameters)
-        signature = Signature(
-            f"{note.provider}:{note.name}",
-            " ".join(f"{field.name} {field.conversion}" for field in fields if field.conversion),
-            tuple(field.argument.ctype for field in fields),
-        )
-        source = f"{os.path.basename(mapped.path)}+{note.site:#x}"
-        semaphore = note.semaphore and note.semaphore + mapped.bias
-        return UsdtSite(
-            signature, Place(mapped, note.site, source), RemoteAddress(note.site + mapped.bias),
-            _form(image, note.site),
-            Recipe(
-                tuple(field.argument.operand for field in fields), note.operands,
-                RemoteAddress(semaphore),
-            ),
-        )  # fmt: skip
+        if not may_have_section(image, _SECTION):
+            return
+        listing = self._listings.of(image)
+        self.problems += listing.problems
+        sites = placed(listing, mapped)
+        if code is not None:  # a second mapping of the file is for reading only
+            sites = [site for site in sites if any(site.address in span for span in code)]
+        self._sites += sites
 
     def result(self) -> UsdtSites:
-        problems = (*self.problems, *self._providers.problems)
+        problems = (*self.problems, *self._listings.problems)
         return UsdtSites(tuple(self._sites), problems)
-
-
-def _form(image: FileImage, site: int) -> Form:
-    """Raises BadNote where no no-op is at the site."""
-    for size in (NO_OP_LENGTH, 1):  # the last one of a segment may be short
-        try:
-            code = image.read(site, size)
-        except MemoryFault:
-            continue
-        form = usdt_form(code)
-        if form is None:
-            raise BadNote(f"has no no-op: its code is {code.hex(' ')}")
-        return form
-    raise BadNote("has code that cannot be read")
-
-
-class _Field(NamedTuple):
-    """An argument in the order of the signature. The conversion is "" where it is the length of the
-    next one."""
-
-    name: str
-    conversion: str
-    argument: Argument
-
-
-def _fields(arguments: Sequence[Argument], parameters: Sequence[Parameter] | None) -> list[_Field]:
-    """The arguments with their names and types. A format has a length before its bytes."""
-    if parameters is None or len(parameters) != len(arguments):
-        return [
-            _Field(f"arg{number}", conversion_of(argument, ""), argument)
-            for number, argument in enumerate(arguments)
-        ]
-    by_name = {
-        parameter.name: argument for parameter, argument in zip(parameters, arguments, strict=True)
-    }
-    lengths = {
-        parameter.length
-        for parameter in parameters
-        if parameter.length and _is_pair(by_name[parameter.name], by_name[parameter.length])
-    }
-    fields = []
-    for name, type_, length in parameters:
-        argument = by_name[name]
-        if name in lengths:
-            continue
-        if length in lengths:
-            fields.append(_Field(length, "", by_name[length]))
-            conversion = "%.*s"
-            argument = _as(argument, TypeClass.CHARS)
-        else:
-            argument = _typed(argument, type_)
-            conversion = conversion_of(argument, type_)
-        fields.append(_Field(name, conversion, argument))
-    return fields
-
-
-def _is_pair(text: Argument, length: Argument) -> bool:
-    return _is_word(text) and length.ctype.type_class in _INTEGERS
-
-
-def _is_word(argument: Argument) -> bool:
-    return argument.ctype.size == 8 and argument.ctype.type_class in _INTEGERS
-
-
-def _typed(argument: Argument, type_: str) -> Argument:
-    """With the type that a table says, where the note does not speak against it."""
-    if type_ == "char *" and _is_word(argument):
-        return _as(argument, TypeClass.CHARS)
-    if type_.endswith("*") and _is_word(argument):
-        return _as(argument, TypeClass.POINTER)
-    if type_ in ("bool", "_Bool") and argument.ctype.type_class in _INTEGERS:
-        return argument._replace(ctype=CType(TypeClass.BOOL, 1))  # its low byte has all of it
-    return argument
-
-
-def _as(argument: Argument, type_class: TypeClass) -> Argument:
-    return argument._replace(ctype=CType(type_class, argument.ctype.size))
 
 
 def _raised(read: Read, site: UsdtSite) -> int | None:

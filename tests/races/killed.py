@@ -234,6 +234,7 @@ class _PointedLibrary:
                 _around(self, name, f"{name}: call", f"{name}: return")
         self.mj_race = loaded.mj_race
         self.mj_follows = loaded.mj_follows
+        self.mj_mappings = loaded.mj_mappings
 
 
 def _put_points() -> None:

@@ -99,8 +99,13 @@ def test_site_that_is_not_understood_is_left_out_and_others_are_found(made: Path
     assert "has no no-op: its code is c3" in str(problems[1])
 
 
-def test_no_descriptor_stays_open_when_the_process_ends(made: Path, memory: ProcessMemory) -> None:
-    """The build id is read after the file is open."""
+def test_no_descriptor_stays_open_when_the_process_ends(
+    tmp_path: Path, memory: ProcessMemory
+) -> None:
+    """A build id that is not in the first page is read after the file is open."""
+    flags = ("-shared", "-nostdlib", "-Wl,--build-id,--section-start=.note.gnu.build-id=0x8000")
+    made = build(tmp_path, PROBES, *flags, name="libfar.so")
+    ctypes.CDLL(str(made))
     maps = [mapping for mapping in read_maps("self") if mapping.path == str(made)]
     headers = iter(["the first page"])
 

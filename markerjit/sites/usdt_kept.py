@@ -1,0 +1,238 @@
+"""The USDT probes of files that were looked at before, in the user's cache by build id.
+
+Anybody can give a file the build id of another one. So an entry has all places that were read when
+it was made, and a digest of what stood there. Where a file has the same bytes in these places, and
+the same size, its notes are the same: nothing else of it was looked at.
+
+    build id  the name of the entry, and nothing more
+    digest    of the bytes that the answer came from: headers, notes, names, no-ops
+    rules     the code that reads them and the tables of names, by size and time of each file, as
+              Python knows its own compiled modules; and the tables of the user by their contents
+    checksum  a damaged entry is not believed, and is written again
+
+What this does not do: say whose cache is believed, and write it (remembered.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from markerjit.elf import FileImage
+from markerjit.errors import BadFile, BadNote, MemoryFault
+from markerjit.model import (
+    Constant,
+    CType,
+    General,
+    HighByte,
+    Memory,
+    Operand,
+    Recipe,
+    RemoteAddress,
+    Signature,
+    Static,
+    TypeClass,
+    Vector,
+)
+from markerjit.ours import config_folder, own_directory, read_own_file
+from markerjit.sites.remembered import recall, remember
+from markerjit.sites.usdt_listing import Listing, UsdtNote
+from markerjit.x86.forms import usdt_form
+
+if TYPE_CHECKING:  # imported where notes are read
+    from markerjit.sites.providers import Providers
+
+_MOST = 1 << 24
+"""Bytes of an entry."""
+_SPAN = struct.Struct("<QQ")
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
+_RULES = ("model.py", "elf", "sites", "sites/providers", "x86")
+_TABLE_BYTES = 1 << 20
+_PROBLEMS: tuple[type[BadNote | BadFile], ...] = (BadNote, BadFile)
+_OPERANDS: tuple[type[Operand], ...] = (General, HighByte, Vector, Memory, Static, Constant)
+
+Reads = dict[tuple[int, int], bytes]
+"""What was read of a file, by offset and size."""
+
+
+class NotedImage(FileImage):
+    """A file of which it is noted what is read."""
+
+    def __init__(self, path: str) -> None:
+        self.reads: Reads = {}
+        super().__init__(path)
+        self.reads[0, len(self.head)] = self.head
+
+    def read_file(self, offset: int, size: int) -> bytes:
+        """As a FileImage does."""
+        data = super().read_file(offset, size)
+        self.reads[offset, size] = data
+        return data
+
+
+class Listings:
+    """The listings of files, one after the other."""
+
+    def __init__(self) -> None:
+        self._providers: Providers | None = None
+
+    @property
+    def problems(self) -> Sequence[BadFile]:
+        """What is wrong with the tables of the user."""
+        return self._providers.problems if self._providers else ()
+
+    def of(self, image: FileImage) -> Listing:
+        """The USDT probes of a file: as they are known, or read and kept. Raises nothing."""
+        build_id, tables = image.build_id(), _digest_of_tables()
+        if not build_id or tables is None:
+            return self._read(image)
+        name = f"usdt-{build_id}"
+        listing = _recalled(image, name, tables)
+        if listing is None:
+            with NotedImage(f"/proc/self/fd/{image.fileno()}") as noted:
+                noted.name = image.name
+                listing = self._read(noted)
+                if not self.problems:  # else nobody would be told of them the next time
+                    _keep(noted, name, tables, listing)
+        return listing
+
+    def _read(self, image: FileImage) -> Listing:
+        from markerjit.sites.providers import Providers
+        from markerjit.sites.usdt_notes import list_notes
+
+        if self._providers is None:
+            self._providers = Providers()
+        return list_notes(image, self._providers)
+
+
+# ---- what an answer depends on -------------------------------------------------------------------
+
+
+@cache
+def _rules() -> str:
+    """A digest of what gives the answers."""
+    digest = _blake2b()
+    for room in _RULES:
+        path = os.path.join(_PACKAGE, room)
+        files = [path] if room.endswith(".py") else sorted(map(os.fspath, os.scandir(path)))
+        for file in files:
+            if file.endswith((".py", ".toml")):
+                about = os.stat(file)
+                digest.update(f"{file} {about.st_size} {about.st_mtime_ns}".encode())
+    return str(digest.hexdigest())
+
+
+def _digest_of_tables() -> str | None:
+    """A digest of the tables of the user; None where there is one that cannot be read."""
+    base = config_folder()
+    digest = _blake2b()
+    try:
+        with own_directory(base, ("markerjit", "usdt")) as directory:
+            for name in sorted(os.listdir(directory)):
+                if name.endswith(".toml"):
+                    content = read_own_file(directory, name, _TABLE_BYTES + 1)
+                    digest.update(f"{name} {len(content)} ".encode(errors="surrogateescape"))
+                    digest.update(content)
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        return None
+    return str(digest.hexdigest())
+
+
+def _digest(size: int, reads: Iterable[tuple[int, bytes]]) -> str:
+    """Of a file of so many bytes, and what was read at each offset."""
+    digest = _blake2b(_SPAN.pack(size, 0))
+    for offset, data in reads:
+        digest.update(_SPAN.pack(offset, len(data)))
+        digest.update(data)
+    return str(digest.hexdigest())
+
+
+def _blake2b(data: bytes = b"") -> Any:
+    try:
+        from _blake2 import blake2b  # hashlib's own, which would load OpenSSL besides
+    except ImportError:  # a Python that was built without
+        from hashlib import blake2b
+    return blake2b(data, digest_size=32)
+
+
+# ---- an entry: a checksum, and a line of JSON ----------------------------------------------------
+
+
+def _recalled(image: FileImage, name: str, tables: str) -> Listing | None:
+    """What is known of this file; None where the entry is damaged, or of another one."""
+    checksum, _, text = (recall(name, _MOST) or "").partition("\n")
+    if not text or _blake2b(text.encode()).hexdigest() != checksum:
+        return None
+    try:
+        entry = json.loads(text)
+        if entry["rules"] != _rules() or entry["tables"] != tables:
+            return None
+        reads = ((offset, image.read_file(offset, size)) for offset, size in entry["reads"])
+        if entry["size"] != image.size or entry["digest"] != _digest(image.size, reads):
+            return None
+        return _decoded(entry, image.name)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, MemoryFault):
+        return None
+
+
+def _keep(image: NotedImage, name: str, tables: str, listing: Listing) -> None:
+    if not all(str(problem).startswith(image.name) for problem in listing.problems):
+        return
+    reads = sorted((offset, data) for (offset, _), data in image.reads.items())
+    entry = {
+        "rules": _rules(),
+        "tables": tables,
+        "size": image.size,
+        "reads": [[offset, len(data)] for offset, data in reads],
+        "digest": _digest(image.size, reads),
+        "notes": [_encoded(note) for note in listing.notes],
+        "problems": [
+            [_PROBLEMS.index(type(problem)), str(problem)[len(image.name) :]]
+            for problem in listing.problems
+        ],
+    }
+    text = json.dumps(entry)
+    remember(name, f"{_blake2b(text.encode()).hexdigest()}\n{text}")
+
+
+def _encoded(note: UsdtNote) -> list[object]:
+    (name, format_, args), offset, form, (operands, text, semaphore) = note
+    types = [[int(type_class), size] for type_class, size in args]
+    places = [[_OPERANDS.index(type(operand)), *operand] for operand in operands]
+    return [name, format_, types, offset, form.head.hex(), places, text, semaphore]
+
+
+def _decoded(entry: Any, name: str) -> Listing:
+    """Raises ValueError, TypeError, KeyError, IndexError for what is none."""
+    if not isinstance(entry["notes"], list):
+        raise TypeError("notes")
+    problems = tuple(_PROBLEMS[kind](f"{name}{text}") for kind, text in entry["problems"])
+    return Listing(tuple(map(_note, entry["notes"])), problems)
+
+
+def _note(row: Any) -> UsdtNote:
+    name, format_, types, offset, head, places, text, semaphore = row
+    form = usdt_form(bytes.fromhex(head))
+    if form is None:
+        raise ValueError(head)
+    args = tuple(CType(_CLASSES[type_class], size) for type_class, size in types)
+    operands = tuple(map(_operand, places))
+    recipe = Recipe(operands, text, RemoteAddress(semaphore))
+    return UsdtNote(Signature(name, format_, args), offset, form, recipe)
+
+
+def _operand(place: Any) -> Operand:
+    kind, *fields = place
+    if _OPERANDS[kind] is General:
+        return General(tuple(fields[0]))
+    operand: Operand = _OPERANDS[kind](*fields)
+    return operand
+
+
+_CLASSES = {int(type_class): type_class for type_class in TypeClass}
