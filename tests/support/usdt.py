@@ -17,6 +17,9 @@ DEBIAN = {
     "/usr/lib/x86_64-linux-gnu/libstdc++.so.6": "libstdc++6",
     "/usr/bin/python3.11": "python3.11-minimal",
     "/usr/lib/jvm/java-17-openjdk-amd64/lib/server/libjvm.so": "openjdk-17-jre-headless",
+    "/usr/bin/php8.2": "php8.2-cli",
+    "/usr/lib/x86_64-linux-gnu/libruby-3.1.so.3.1.2": "libruby3.1",
+    "/usr/lib/x86_64-linux-gnu/libvirt.so.0": "libvirt0",
 }
 """Binaries of Debian 12 with USDT probes, and their packages."""
 
