@@ -97,7 +97,7 @@ LARGEST = 1536
 """More bytes than any stub takes."""
 
 NO_SLOT = RemoteAddress(0)
-_WORD = 8
+_WORD, _HALF_WORD = 8, 4
 _SAVED = 2 * _WORD
 """%rax, and below it the flags."""
 _RAX = ("al", "ax", "eax", "rax")
@@ -106,6 +106,8 @@ _FRESH_MXCSR = 0x1F80
 _ANY_SLOT = 0x5AFE_5107_5AFE_5107
 _ANY_ENTRY = 0x5AFE_5107_5AFE_6007
 _ANY_SITE = 0x5AFE_5107_5AFE_7007
+_ANY_NUMBER = 0x5AFE_5107_5AFE_8000
+_ANY_HALF = 0x3C96_A500
 """Not the addresses of any slots, nor of anything else: the processor takes them for none."""
 _HEADS = 64
 _REACH = range(-(1 << 31), 1 << 31)
@@ -142,7 +144,7 @@ def make_stub(
     Raises WronglyAssembled, also for an operand whose displacement is too large.
     """
     made = _Made(address)
-    head = _head(signature.args, tuple(operands), keeps=keeps)
+    head = _head_of(signature.args, tuple(operands), keeps=keeps)
     made.probe(head, slot, _named(displaced.address, operands))
     obstacle = made.move(displaced)
     return obstacle or made.finished(displaced)
@@ -177,7 +179,7 @@ def make_exit_stub(
     if obstacle:
         return obstacle
     begins = made.at
-    head = _head(signature.args, tuple(operands))
+    head = _head_of(signature.args, tuple(operands))
     named = _named(leaving.address, operands)
     if not depends(leaving.code):
         made.probe(head, slot, named, entry)
@@ -203,7 +205,7 @@ def make_call_stub(
     find, and jumps there. Raises WronglyAssembled."""
     made = _Made(address)
     named = _named(call.address, operands) | SITE_CALLED
-    made.probe(_head(signature.args, tuple(operands)), slot, named)
+    made.probe(_head_of(signature.args, tuple(operands)), slot, named)
     made.add(Name.MOVED, jump_of_call(call.code, call.address, made.at))
     return made.left()
 
@@ -252,14 +254,17 @@ class _Made:
         self._code += code
         self.at += len(code)
 
-    def probe(self, head: Assembled, slot: RemoteAddress, named: int, entry: int = 0) -> None:
+    def probe(self, head: _Head, slot: RemoteAddress, named: int, entry: int = 0) -> None:
         """The call of the probe in a slot, with what the entry with that slot has kept. `named` is
         what is said of the site."""
-        at = self.at
-        self._parts += [Part(name, at + start, at + stop) for name, start, stop in head.parts]
-        code = _of_slots(head.code, slot, entry)
-        self._code += code.replace(_word_of(_ANY_SITE), _word_of(named))
-        self.at += len(head.code)
+        at, made = self.at, head.assembled
+        self._parts += [Part(name, at + start, at + stop) for name, start, stop in made.parts]
+        code = _of_slots(made.code, slot, entry)
+        code = code.replace(_word_of(_ANY_SITE), _word_of(named))
+        for offset, word in head.numbers:
+            code = code[:offset] + word + code[offset + len(word) :]
+        self._code += code
+        self.at += len(code)
 
     def move(self, displaced: Displaced) -> Unmovable | None:
         """Copies of instructions."""
@@ -308,6 +313,53 @@ def _before_push(operands: Sequence[Operand]) -> tuple[Operand, ...]:
         else operand
         for operand in operands
     )
+
+
+class _Head(NamedTuple):
+    """The code of a stub up to the instructions that the site lost, for any slots, and the numbers
+    in it that are not yet those of its operands: the offset of each, and its bytes."""
+
+    assembled: Assembled
+    numbers: tuple[tuple[int, bytes], ...]
+
+    @property
+    def code(self) -> bytes:
+        """The code with placeholders."""
+        return self.assembled.code
+
+
+def _head_of(args: Sequence[CType], operands: Sequence[Operand], *, keeps: bool = False) -> _Head:
+    """The head of a stub with these operands. Where they differ only in numbers, such as the
+    functions that tail calls lead to, one head is assembled for all."""
+    alike: list[Operand] = []
+    numbers: list[tuple[bytes, bytes]] = []
+    for ctype, operand in zip(args, operands, strict=True):
+        value = _number_of(operand, ctype)
+        if value is None:
+            alike.append(operand)
+            continue
+        size = _HALF_WORD if value < 1 << 31 else _WORD
+        any_number = (_ANY_HALF if size == _HALF_WORD else _ANY_NUMBER) + len(alike)
+        numbers.append((any_number.to_bytes(size, "little"), value.to_bytes(size, "little")))
+        alike.append(
+            Constant(any_number)
+            if isinstance(operand, Constant)
+            else Static(RemoteAddress(any_number), "")
+        )
+    head = _head(tuple(args), tuple(alike), keeps=keeps)
+    if any(head.code.count(any_number) != 1 for any_number, _ in numbers):
+        raise WronglyAssembled("a number is not where it should be")
+    return _Head(head, tuple((head.code.index(any_), number) for any_, number in numbers))
+
+
+def _number_of(operand: Operand, ctype: CType) -> int | None:
+    """The number, of 64 bits, that a stub loads as it is for an operand; None for any other."""
+    match operand:
+        case Constant(value) if ctype.size == _WORD and ctype.type_class is not TypeClass.FLOAT:
+            return value & (1 << 64) - 1
+        case Static(address):
+            return address & (1 << 64) - 1
+    return None
 
 
 @lru_cache(_HEADS)

@@ -11,7 +11,7 @@ from operator import attrgetter, is_
 
 from markerjit.abi import TAKES_TIME
 from markerjit.errors import Reason, Refused
-from markerjit.model import RemoteAddress, Site
+from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.patch.plan import Binding, Plan, Refusal, by_slot, complete, plan_off, plan_on
 from markerjit.patch.request import Request
 from markerjit.patch.switchable import (
@@ -22,6 +22,7 @@ from markerjit.patch.switchable import (
     nothing_carried,
 )
 from markerjit.probes.recorders import Recorders, takes_time
+from markerjit.proc.permission import threads_blocking_sigtrap
 from markerjit.quiesce.strategies import STRATEGIES, Strategy, default_strategy
 from markerjit.session.target import Target, key_of
 from markerjit.sites import Lot
@@ -99,7 +100,7 @@ class Planner:
         """The states as `_without_shared`, with exits closed whose entries cannot be opened now,
         and are needed."""
         entries = carry(states).opened
-        checked = self._without_shared([*entries, *states])
+        checked = self._without_shared(self._without_traps([*entries, *states], request.mode))
         blocked = {
             key_of(state.site): state.site.form.closed
             for state in checked
@@ -117,10 +118,34 @@ class Planner:
             is_free = not state.site.form.closed
             if reason and is_free and needs_entry(self._target, state.site, request):
                 why = f"needs its entry, which {reason}; or record what needs none, as with 'ret'"
-                closed = state.site._replace(form=state.site.form._replace(closed=why))
-                state = state._replace(site=closed, alike=None)
+                state = _closed(state, why)
             allowed.append(state)
         return allowed
+
+    def _without_traps(self, states: Sequence[SiteState], mode: Mode | None) -> Sequence[SiteState]:
+        """The states, with those of foreign sites closed that need a breakpoint while a thread
+        blocks its signal: the kernel would end the process. All sites of such a name are closed: a
+        function whose exits are seen in part shows too few. A breakpoint that is asked for is
+        refused elsewhere."""
+        foreign = [
+            state for state in states if state.site.body.covers and not state.site.form.closed
+        ]
+        if mode is not None or all(map(_has_jump, foreign)):
+            return states
+        blocking = threads_blocking_sigtrap(self._target.pid)
+        if not blocking:
+            return states
+        needing = {state.site.marker for state in foreign if not _has_jump(state)}
+        why = (
+            f"cannot be opened now: it needs a breakpoint, and thread {blocking[0]} blocks SIGTRAP "
+            f"({len(blocking)} do), so that a breakpoint would kill the process"
+        )
+        return [
+            _closed(state, why)
+            if state.site.marker in needing and not state.site.form.closed
+            else state
+            for state in states
+        ]
 
     def _without_shared(self, states: Sequence[SiteState]) -> Sequence[SiteState]:
         """The states, with those closed whose stubs have copies of instructions at which another
@@ -140,8 +165,7 @@ class Planner:
                     f"cannot be opened while {against[0].marker} ({against[0].source}) is on, "
                     "which has copies of the same instructions; switch that off first"
                 )
-                closed = site._replace(form=site.form._replace(closed=why))
-                state = state._replace(site=closed, alike=None)  # it is alone in its lot
+                state = _closed(state, why)
             elif not site.form.closed:
                 open_now.add(site.address)
             allowed.append(state)
@@ -197,6 +221,18 @@ def _looked_at_once(carry: Carry) -> Carry:
         return known[-1][1]
 
     return carried
+
+
+def _closed(state: SiteState, why: str) -> SiteState:
+    """The state of a foreign site, which is alone in its lot, with a reason against opening it."""
+    site = state.site._replace(form=state.site.form._replace(closed=why))
+    return state._replace(site=site, alike=None)
+
+
+def _has_jump(state: SiteState) -> bool:
+    """Whether a site is opened by something else than a breakpoint, if nobody asks for one."""
+    chosen = state.code_mode or next(iter(state.site.form.ways), None)
+    return chosen is not Mode.INT3
 
 
 def _is_closed(state: SiteState) -> bool:

@@ -268,7 +268,11 @@ def _openings(
         site.place.offset for site in sites if site.leaves is None and site.form.name not in _CALLS
     ]
     exits = exits_of_functions(image, entries) if entries else {}
-    openings = openings_of(image, places, others) if places else {}
+    openings: dict[int, Opening | Closed] = {
+        place: exits[place].entry for place in places if place in exits
+    }
+    if not openings.keys() >= set(places):
+        openings = openings_of(image, places, others)
     of_calls = openings_of_calls(image, calls) if calls else {}
 
     def opening_of(site: UsdtSite) -> Opening | Closed | str:

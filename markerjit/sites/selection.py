@@ -3,7 +3,8 @@ excluded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from operator import attrgetter
@@ -40,6 +41,7 @@ class _Placed(Protocol):
 
 S = TypeVar("S", bound=_Placed)
 T = TypeVar("T")
+_WILD = set("*?[")
 _KEY = attrgetter("address", "signature.name", "signature.format")
 """A function that never was opened may be named by one address, where it is entered and left."""
 
@@ -74,14 +76,40 @@ def _chosen(
     if name.kind is not NameKind.LIST:
         return tuple(of(name))
     named = {key(each): each for part in name.parts for each in of(part)}
+    without = _Excluded(name.without)
     left = [
         each
         for each in named.values()
-        if not any(is_meant(excluded, each) for excluded in name.without)
+        if not any(is_meant(excluded, each) for excluded in without.near(_event_of(each)))
     ]
     if not left:
         raise UnknownMarker(name.text, ())
     return tuple(sorted(left, key=key))
+
+
+class _Excluded:
+    """Single names, of which those are found that an event may have. A program has thousands of
+    functions, and a list may exclude a thousand of them one by one."""
+
+    def __init__(self, names: Sequence[ProbeName]) -> None:
+        self._by_symbol: defaultdict[str, list[ProbeName]] = defaultdict(list)
+        self._others: list[ProbeName] = []
+        for name in names:
+            is_glob = name.kind is not NameKind.FUNCTION or _WILD & set(name.name)
+            (self._others if is_glob else self._by_symbol[name.name]).append(name)
+
+    def near(self, event: str) -> Iterator[ProbeName]:
+        """The names that the event may have: patterns, and those with its function."""
+        yield from self._others
+        if self._by_symbol and event.startswith(PREFIX):
+            symbol = event.removeprefix(PREFIX).removesuffix(SUFFIX)
+            for spelling in _spellings(symbol):
+                yield from self._by_symbol.get(spelling, ())
+
+
+def _event_of(each: object) -> str:
+    """The event of a site, or an event."""
+    return each if isinstance(each, str) else str(each.signature.name)  # type: ignore[attr-defined]
 
 
 def is_meant(name: ProbeName, site: _Placed) -> bool:
@@ -141,10 +169,17 @@ def is_of(name: ProbeName, symbol: str, path: str) -> bool:
 
 def is_named(glob: str, symbol: str) -> bool:
     """By the symbol, or as it was written in C++, with its parameters or without."""
-    if fnmatchcase(symbol, glob) or not symbol.startswith("_Z"):
-        return fnmatchcase(symbol, glob)
-    written = demangled(symbol)
-    return fnmatchcase(written, glob) or fnmatchcase(written.partition("(")[0], glob)
+    return any(fnmatchcase(spelling, glob) for spelling in _spellings(symbol))
+
+
+def _spellings(symbol: str) -> Iterator[str]:
+    """How a function may be called: by its symbol, or as it was written in C++, with its parameters
+    or without."""
+    yield symbol
+    if symbol.startswith("_Z"):
+        written = demangled(symbol)
+        yield written
+        yield written.partition("(")[0]
 
 
 def is_of_object(glob: str, path: str) -> bool:

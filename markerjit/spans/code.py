@@ -17,6 +17,7 @@ ABI it enters functions at their entries.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
@@ -43,8 +44,7 @@ from markerjit.x86.windows import (
     short_branches,
 )
 
-_FLOWS = 512
-_SHORT_REACH = 130
+_FLOWS = 2048
 MAX_DECODED = 1 << 20
 """A function's bytes that are decoded: larger ones are data that somebody gave an unwind entry."""
 
@@ -86,6 +86,7 @@ class _Text(NamedTuple):
     address: int
     code: bytes
     branches: Candidates
+    short: Candidates
     operands: Candidates
 
 
@@ -212,16 +213,12 @@ class Code:
 
     def _candidates(self, low: int, high: int) -> list[tuple[int, int]]:
         """Target and end of all bytes that could be a branch to low..high."""
-        candidates: list[tuple[int, int]] = []
-        for text in self._texts:
-            candidates += text.branches.into(low, high)
-        start = low - _SHORT_REACH
-        for text in self._texts:
-            first = max(start, text.address)
-            code = text.code[first - text.address : max(high + _SHORT_REACH - text.address, 0)]
-            if len(code) > 1:
-                candidates += short_branches(code, first, low, high)
-        return candidates
+        return [
+            candidate
+            for text in self._texts
+            for candidates in (text.branches, text.short)
+            for candidate in candidates.into(low, high)
+        ]
 
     def _judge(self, target: int, end: int) -> TargetKind | None:
         """The kind of a candidate that ends here; None for bytes that are no branch."""
@@ -257,10 +254,12 @@ def _text(image: FileImage, segment: Segment) -> _Text:
         segment.address,
         code,
         near_branches(code, segment.address),
+        short_branches(code, segment.address),
         absolute_operands(absolute, segment.address),
     )
 
 
 def _between(places: Addresses, low: int, high: int) -> list[int]:
-    first, last = np.searchsorted(places, (low, high))
-    return [int(place) for place in places[first:last]]
+    first = bisect_left(places.data, low)
+    last = bisect_left(places.data, high, first)
+    return places[first:last].tolist() if first < last else []

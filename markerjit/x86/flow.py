@@ -1,15 +1,24 @@
-"""The flow of a function, decoded from its start: where instructions begin and where they lead."""
+"""The flow of a function, decoded from its start: where instructions begin and where they lead.
+
+A binary has a million instructions, and capstone's binding for Python makes objects of each of
+them. So all instructions of a function are taken from capstone's own array, as columns.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 import capstone
+import numpy as np
+from numpy.typing import NDArray
 
 from markerjit.tuples import NamedTuple
 
-_BRANCHES = ("j", "call", "loop", "xbegin", "bnd j", "bnd call", "notrack")
+_BRANCHES = ("j", "call", "loop", "xbegin")
+_BRANCH, _JUMP, _RETURN, _RETURNED_TO = 1, 2, 4, 8
+_PADDINGS = 4096
 _RELATIVE = re.compile(r"\[rip[^\]]*\]")
 _NUMBER = re.compile(r"0x[0-9a-f]+")
 
@@ -37,26 +46,72 @@ class Flow(NamedTuple):
 
 def flow(code: bytes, address: int) -> Flow:
     """The flow of a function's whole code, which stands at `address`."""
-    starts: dict[int, int] = {}
+    insns = _instructions(code, address)
+    starts = insns["address"].tolist()
+    ends = (insns["address"] + insns["size"]).tolist()
+    kinds = _kinds()[insns["id"]]
     branches: dict[int, int] = {}
-    returns: set[int] = set()
     jumps: list[int] = []
     imports: list[int] = []
-    rets: list[int] = []
-    at = address
-    for start, size, mnemonic, operands in _decoder().disasm_lite(code, address):
-        starts[start] = size
-        at = start + size
-        if mnemonic.startswith(_BRANCHES):
-            if operands.startswith("0x"):
-                branches[at] = int(operands, 16)
-            elif "jmp" in mnemonic:
-                (imports if "[rip" in operands else jumps).append(start)
-        elif "ret" in mnemonic:
-            rets.append(start)
-        if "call" in mnemonic or mnemonic in ("syscall", "sysenter", "int"):
-            returns.add(at)
-    return Flow(starts, branches, frozenset(returns), tuple(jumps), tuple(imports), tuple(rets), at)
+    leading = np.flatnonzero(kinds & _BRANCH)
+    for index, text in zip(leading.tolist(), insns["op_str"][leading].tolist(), strict=True):
+        operand = text.partition(b"\0")[0]
+        if operand.startswith(b"0x"):
+            branches[ends[index]] = int(operand, 16)
+        elif kinds[index] & _JUMP:
+            (imports if b"[rip" in operand else jumps).append(starts[index])
+    returns = frozenset(ends[index] for index in np.flatnonzero(kinds & _RETURNED_TO).tolist())
+    rets = tuple(starts[index] for index in np.flatnonzero(kinds & _RETURN).tolist())
+    sizes = dict(zip(starts, insns["size"].tolist(), strict=True))
+    end = ends[-1] if ends else address
+    return Flow(sizes, branches, returns, tuple(jumps), tuple(imports), rets, end)
+
+
+def _instructions(code: bytes, address: int) -> NDArray[np.void]:
+    """The instructions as capstone has them in memory: `_layout` says what of them."""
+    array = ctypes.POINTER(capstone._cs_insn)()
+    count = capstone._cs.cs_disasm(
+        _decoder().csh, code, len(code), address, 0, ctypes.byref(array)
+    )  # fmt: skip
+    if not count:
+        return np.zeros(0, _layout())
+    try:
+        copy = ctypes.string_at(array, count * _layout().itemsize)
+    finally:
+        capstone._cs.cs_free(array, count)
+    return np.frombuffer(copy, _layout())
+
+
+@cache
+def _layout() -> np.dtype[np.void]:
+    """The fields of capstone's `struct cs_insn` that are read."""
+    formats = {"id": "u4", "address": "i8", "size": "u2", "op_str": "S160"}
+    fields = [getattr(capstone._cs_insn, name) for name in formats]
+    for field, format_ in zip(fields, formats.values(), strict=True):
+        assert field.size == np.dtype(format_).itemsize
+    return np.dtype(
+        {
+            "names": [*formats],
+            "formats": [*formats.values()],
+            "offsets": [field.offset for field in fields],
+            "itemsize": ctypes.sizeof(capstone._cs_insn),
+        }
+    )
+
+
+@cache
+def _kinds() -> NDArray[np.uint8]:
+    """What an instruction does, by capstone's number of it."""
+    kinds = np.zeros(capstone.x86_const.X86_INS_ENDING, np.uint8)
+    for number in range(1, len(kinds)):
+        name = _decoder().insn_name(number) or ""
+        if name.startswith(_BRANCHES):
+            kinds[number] |= _BRANCH | (_JUMP if name == "jmp" else 0)
+        elif "ret" in name:
+            kinds[number] |= _RETURN
+        if "call" in name or name in ("syscall", "sysenter", "int"):
+            kinds[number] |= _RETURNED_TO
+    return kinds
 
 
 def has_operand(code: bytes, value: int) -> bool:
@@ -70,6 +125,7 @@ def has_operand(code: bytes, value: int) -> bool:
     )
 
 
+@lru_cache(_PADDINGS)
 def is_padding(code: bytes) -> bool:
     """Whether the bytes are nothing but no-ops and int3, as linkers and compilers fill gaps."""
     end = 0

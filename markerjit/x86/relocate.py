@@ -28,6 +28,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import lru_cache
 from types import MappingProxyType
 
 import capstone
@@ -67,6 +68,7 @@ _STRINGS = re.compile(r"rep\w* (movs|stos|lods|cmps|scas|ins|outs)[bwdq]?$")
 _INDIRECT = 0xFF
 _TO_CALL, _TO_JUMP = 2, 4
 """The operations of opcode ff, in the reg field of its ModRM byte."""
+_RUNS = 1 << 14
 _PUSH_NEXT = b"\xff\x35"  # push qword ptr [rip + disp32]
 
 
@@ -138,9 +140,15 @@ def relocate(code: bytes, address: int, target: int) -> Relocated | Unmovable:
 
     Returns Unmovable where one of them cannot be moved.
     """
+    fixed = _verbatim_run(code)
+    if fixed is not None:
+        places = {address + at: target + at for at in fixed.offsets}
+        return Relocated(
+            address, target, code, MappingProxyType(places), fixed.falls_through, calls=False
+        )
     end = address + len(code)
     copy = bytearray()
-    places: dict[int, int] = {}
+    places = {}
     at, falls_through, calls = address, True, False
     for insn in decoder().disasm(code, address):
         if not falls_through:
@@ -159,6 +167,46 @@ def relocate(code: bytes, address: int, target: int) -> Relocated | Unmovable:
     return Relocated(
         address, target, bytes(copy), MappingProxyType(places), falls_through and not calls, calls
     )
+
+
+class _Verbatim(NamedTuple):
+    """A run whose copy is the same at every address: where its instructions begin, and whether what
+    stands behind them is executed next."""
+
+    offsets: tuple[int, ...]
+    falls_through: bool
+
+
+@lru_cache(_RUNS)
+def _verbatim_run(code: bytes) -> _Verbatim | None:
+    """The run, if no instruction of it depends on its address. Most runs are pushes and pops, and
+    the same in thousands of functions."""
+    offsets: list[int] = []
+    at, falls_through = 0, True
+    for _, size, *_ in decoder().disasm_lite(code, 0):
+        if not falls_through:
+            return None
+        goes_on = _goes_on_verbatim(code[at : at + size])
+        if goes_on is None:
+            return None
+        offsets.append(at)
+        at += size
+        falls_through = goes_on
+    return _Verbatim(tuple(offsets), falls_through) if at == len(code) else None
+
+
+@lru_cache(_RUNS)
+def _goes_on_verbatim(code: bytes) -> bool | None:
+    """Of an instruction that is copied as it is, to any address, whether the next one follows; None
+    of all others, such as those with an operand relative to rip."""
+    (insn,) = decoder().disasm(code, 0)
+    move = _Move(insn, 0, 0, insn.size)
+    is_call = insn.group(x86.X86_GRP_CALL)
+    if _forbidden(move) or is_call or insn.group(x86.X86_GRP_BRANCH_RELATIVE):
+        return None
+    if _relative_operand(insn) is not None or _verbatim(move, code) != code:
+        return None
+    return not ends_block(insn)
 
 
 def ends_block(insn: capstone.CsInsn) -> bool:

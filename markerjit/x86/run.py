@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from capstone import x86_const as x86
 
 from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import decoder
 from markerjit.x86.relocate import Obstacle, ends_block
+
+_KINDS = 1 << 14
 
 
 class Run(NamedTuple):
@@ -48,14 +52,35 @@ def whole_instructions(code: bytes, address: int) -> Run:
     """
     codes: list[bytes] = []
     no_op: list[bool] = []
-    endbr = size = 0
-    for insn in decoder().disasm(code, address):
-        codes.append(bytes(insn.bytes))
-        no_op.append(insn.id == x86.X86_INS_NOP)
-        size += insn.size
-        if insn.id == x86.X86_INS_ENDBR64 and len(codes) == 1:
-            endbr = insn.size
-        if ends_block(insn) or insn.group(x86.X86_GRP_CALL):
-            return Run(address, tuple(codes), tuple(no_op), ends_block(insn), None, endbr)
-    undecoded = Obstacle.UNDECODED if len(code) - size > 15 else None
+    endbr = at = 0
+    for _, size, *_ in decoder().disasm_lite(code, address):
+        codes.append(code[at : at + size])
+        at += size
+        kind = _kind(codes[-1])
+        no_op.append(kind.no_op)
+        if kind.endbr and len(codes) == 1:
+            endbr = size
+        if kind.ends or kind.calls:
+            return Run(address, tuple(codes), tuple(no_op), kind.ends, None, endbr)
+    undecoded = Obstacle.UNDECODED if len(code) - at > 15 else None
     return Run(address, tuple(codes), tuple(no_op), False, undecoded, endbr)
+
+
+class _Kind(NamedTuple):
+    """What an instruction is, wherever it stands."""
+
+    no_op: bool
+    endbr: bool
+    ends: bool
+    calls: bool
+
+
+@lru_cache(_KINDS)
+def _kind(code: bytes) -> _Kind:
+    (insn,) = decoder().disasm(code, 0)
+    return _Kind(
+        insn.id == x86.X86_INS_NOP,
+        insn.id == x86.X86_INS_ENDBR64,
+        ends_block(insn),
+        bool(insn.group(x86.X86_GRP_CALL)),
+    )

@@ -7,6 +7,8 @@ are, and a decoder that knows where instructions begin rejects the others (flow.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,7 +37,10 @@ class Candidates(NamedTuple):
 
     def into(self, low: int, high: int) -> list[tuple[int, int]]:
         """Target and end of those with low <= target < high."""
-        first, last = np.searchsorted(self.targets, (low, high))
+        first = bisect_left(self.targets.data, low)
+        last = bisect_left(self.targets.data, high, first)
+        if first == last:
+            return []
         return list(
             zip(self.targets[first:last].tolist(), self.ends[first:last].tolist(), strict=True)
         )
@@ -87,8 +92,8 @@ def absolute_operands(code: bytes, address: int) -> Candidates:
     return _sorted(np.concatenate(targets), np.concatenate(ends))
 
 
-def short_branches(code: bytes, address: int, low: int, high: int) -> list[tuple[int, int]]:
-    """Target and end of each candidate with 8 bits in the code whose target is in low..high."""
+def short_branches(code: bytes, address: int) -> Candidates:
+    """The same with 8 bits: jmp, jcc, loop and jrcxz."""
     data = np.frombuffer(code, np.uint8)
     opcodes = data[:-1]
     places = np.flatnonzero(
@@ -97,9 +102,7 @@ def short_branches(code: bytes, address: int, low: int, high: int) -> list[tuple
         | ((opcodes >= _LOOPS.start) & (opcodes < _LOOPS.stop))
     )
     ends = address + places + 2
-    targets = ends + data[places + 1].view(np.int8)
-    hits = (targets >= low) & (targets < high)
-    return list(zip(targets[hits].tolist(), ends[hits].tolist(), strict=True))
+    return _sorted(ends + data[places + 1].view(np.int8), ends)
 
 
 def words_at(data: NDArray[np.uint8], places: Addresses) -> Addresses:

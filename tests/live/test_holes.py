@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -222,3 +223,32 @@ def test_explain_names_the_hole(target: Callable) -> None:
     assert "is opened by a short jump to a made hole at 0x" in made.stdout
     assert f"hole {start:#x}: c3 0f 1f 44 00 00 or c3 e9" in after.stdout
     assert "the hole: jumps to the body" in after.stdout
+
+
+@pytest.fixture
+def deaf(target: Callable) -> Iterator[Any]:
+    """The program, all of whose threads block SIGTRAP: a breakpoint would end it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTRAP})
+    try:
+        yield target("truth_holes")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_a_place_that_needs_a_breakpoint_is_left_out_where_sigtrap_is_blocked(deaf: Any) -> None:
+    before = text_of(deaf.pid)
+
+    with markerjit.attach(deaf.pid) as session:
+        applied = session.enable(",".join(map(name_of, ALL)))
+        deaf.ask("run 100")
+        hits = {state.name: state.hits for state in session.statistics("func:*")}
+        with pytest.raises(markerjit.Refused, match=r"func:alone .* blocks SIGTRAP"):
+            session.enable(name_of("alone"))
+        session.disable("func:*")
+
+    (left_out,) = applied.left_out
+    assert left_out.marker == "func:alone"
+    assert "needs a breakpoint" in left_out.sentence
+    others = {f"func:{name}": 100 for name in ALL if name != "alone"}
+    assert hits == {**others, "func:alone": 0}
+    assert text_of(deaf.pid) == before

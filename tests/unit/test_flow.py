@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import capstone
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +26,7 @@ def test_every_branch_that_a_decoder_sees_is_a_candidate(code: bytes) -> None:
     """From every offset, since any could be the start of an instruction."""
     candidates = near_branches(code, HERE)
     known = set(zip(candidates.targets.tolist(), candidates.ends.tolist(), strict=True))
-    known |= set(short_branches(code, HERE, 0, 1 << 62))
+    known |= set(short_branches(code, HERE).into(0, 1 << 62))
     inside = range(HERE, HERE + len(code))
 
     seen = {
@@ -105,3 +108,25 @@ def test_operand_is_no_displacement_from_rip() -> None:
     assert has_operand(bytes.fromhex("ff24c504104000"), 0x401004)  # jmp [rax*8 + 0x401004]
     assert not has_operand(bytes.fromhex("488b3d04104000"), 0x401004)
     assert not has_operand(bytes.fromhex("bf04104000"), 0x40100)
+
+
+@given(st.binary(min_size=1, max_size=200))
+def test_flow_is_what_capstone_says_one_by_one(code: bytes) -> None:
+    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    insns = list(decoder.disasm_lite(code, HERE))
+
+    decoded = flow(code, HERE)
+
+    assert decoded.starts == {at: size for at, size, *_ in insns}
+    assert set(decoded.rets) == {at for at, _, name, _ in insns if "ret" in name}
+    assert decoded.returns == {
+        at + size
+        for at, size, name, _ in insns
+        if "call" in name or name in ("syscall", "sysenter", "int")
+    }
+    assert decoded.branches == {
+        at + size: int(operand, 16)
+        for at, size, name, operand in insns
+        if operand.startswith("0x") and re.match("(bnd |notrack )?(j|call|loop|xbegin)", name)
+    }
+    assert decoded.end == (insns[-1][0] + insns[-1][1] if insns else HERE)

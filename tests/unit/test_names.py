@@ -216,6 +216,11 @@ RECORDED = (
         ("db:query*,func:main", {"db:query__start", "func:main"}),
         ("func:*", {"func:main", "func:_ZN1A1fEi"}),
         ("func:A::f", {"func:_ZN1A1fEi"}),
+        ("func:*,!func:main", {"func:_ZN1A1fEi"}),
+        ("func:*,!func:A::f", {"func:main"}),
+        ("func:*,!func:A::f(int)", {"func:main"}),
+        ("func:*,!func:_ZN1A1fEi,!func:main:return", {"func:main"}),
+        ("func:*,!func:m?in", {"func:_ZN1A1fEi"}),
         ("call:x", {"call:x"}),
     ],
 )

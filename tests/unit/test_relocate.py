@@ -254,3 +254,16 @@ def test_any_bytes_are_moved_or_refused_and_going_back_gives_the_same_text(
             code=code,
             places={new: old for old, new in result.places.items()},
         )
+
+
+def test_a_run_that_depends_on_no_address_is_the_same_everywhere() -> None:
+    for target in (NEW, FAR_AWAY):
+        result = moved("55 4889e5 c3", target)  # push rbp; mov rbp, rsp; ret
+
+        assert result.code == bytes.fromhex("554889e5c3")
+        assert result.places == {HERE: target, HERE + 1: target + 1, HERE + 4: target + 4}
+        assert not result.falls_through
+
+    assert refused("c3 55").obstacle is Obstacle.BEHIND_END
+    assert refused("55 06").obstacle is Obstacle.UNDECODED
+    assert refused("55 0f05").obstacle is Obstacle.SYSTEM_CALL

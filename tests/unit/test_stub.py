@@ -32,7 +32,7 @@ from markerjit.model import (
 from markerjit.probes.parts import Name
 from markerjit.probes.stub import LARGEST, Displaced, Stub, make_exit_stub, make_stub, stub_for
 from markerjit.sites.operands import parse_operands
-from markerjit.x86.assemble import WronglyAssembled
+from markerjit.x86.assemble import WronglyAssembled, number
 from markerjit.x86.decode import decoder
 from markerjit.x86.forms import CONDITION_LENGTH, exit_form
 from tests.support.own_arena import OwnArena, Slot
@@ -461,3 +461,29 @@ def test_exit_on_a_condition_asks_for_it_unless_its_own_jump_leads_to_the_stub(s
         assert (first.mnemonic, int(first.op_str, 16)) == ("je", back)
     else:
         assert stub.parts[0].name == Name.RED_ZONE
+
+
+@pytest.mark.parametrize("value", [0, 5, 0x7FFF_FFFF, 0x8000_0000, 0x7F12_3456_789A, (1 << 64) - 1])
+def test_stubs_that_differ_in_a_number_have_that_number(
+    value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All tail calls of a program have one head, whatever functions they lead to."""
+    pointer = CType(TypeClass.POINTER, 8)
+    signature = Signature("tail", "to %p first %p", (pointer, pointer))
+    (first,) = parse_operands("8@%rdi", NoNames())  # type: ignore[arg-type]
+    here = Displaced(RemoteAddress(0x401000), bytes.fromhex("9090909090"))
+    slot, place = RemoteAddress(0x500000), RemoteAddress(0x600000)
+
+    def made(constant: int) -> Stub:
+        stub = make_stub(signature, (Constant(constant), first.operand), slot, here, place)
+        assert isinstance(stub, Stub)
+        return stub
+
+    made(value ^ 1)
+    with monkeypatch.context() as patched:
+        patched.setattr("markerjit.probes.stub.assemble", None)
+        stub = made(value)
+
+    texts = [insn.op_str for insn in decoder().disasm(stub.code, place)]
+    assert f"{'e' if value < 1 << 31 else 'r'}ax, {number(value)}" in texts
+    assert not any("5afe51075afe8" in text or "3c96a5" in text for text in texts)
