@@ -19,6 +19,7 @@ from capstone import x86_const as x86
 
 from markerjit.elf.functions import Functions
 from markerjit.elf.image import FileImage
+from markerjit.x86.flow import flow
 from markerjit.x86.forms import JMP_NEAR, NEAR_LENGTH, relative
 from markerjit.x86.relocate import Relocated, Unmovable, relocate
 from tests.support.programs import ROOT
@@ -103,12 +104,13 @@ class Sample:
                 break
         else:
             return
-        instructions = list(self._decoder.disasm(body, bounds.start + BIAS))
-        for _ in range(min(4, len(instructions))):
-            first = self._random.randrange(len(instructions))
+        start = bounds.start + BIAS
+        places = list(flow(body, start).starts)
+        for _ in range(min(4, len(places))):
+            first = places[self._random.randrange(len(places))]
             count = self._random.choice((1, 1, 1, 2, 3, 4))
-            chosen = instructions[first : first + count]
-            if any(_is_unrepeatable(insn) for insn in chosen):
+            chosen = list(self._decoder.disasm(body[first - start :], first, count))
+            if any(_is_unrepeatable(insn) for insn in chosen) or _has_thread_local(chosen):
                 continue
             code = b"".join(bytes(insn.bytes) for insn in chosen)
             target = BIAS + self.low - COPIES + self._random.randrange(COPIES - 512)
@@ -211,6 +213,17 @@ def _is_unrepeatable(insn: capstone.CsInsn) -> bool:
     return insn.mnemonic.split()[-1] in _UNREPEATABLE or any(
         operand.type == x86.X86_OP_REG and operand.reg in _SEGMENTS for operand in writes
     )
+
+
+def _has_thread_local(chosen: Sequence[capstone.CsInsn]) -> bool:
+    """Whether a run may change what the executor's own thread has at fs, which it does not restore
+    between the original and the copy: by that operand, or by a pointer that stands there."""
+    memory = [
+        operand for insn in chosen for operand in insn.operands if operand.type == x86.X86_OP_MEM
+    ]
+    is_own = any(each.mem.segment in (x86.X86_REG_FS, x86.X86_REG_GS) for each in memory)
+    changes = len(memory) > 1 or any(each.access & capstone.CS_AC_WRITE for each in memory)
+    return is_own and changes
 
 
 def _loops(chosen: Sequence[capstone.CsInsn]) -> bool:
