@@ -43,8 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=arguments.seconds,
         default=_SECONDS,
-        help=f"how long to measure in all (default {_SECONDS:g}); less than {QUICK_S:g} is a first "
-        "look, with fewer placements and settings. Compiling comes on top the first time",
+        help=f"how long the run takes in all (default {_SECONDS:g}); less than {QUICK_S:g} is a "
+        "first look, with fewer placements, settings and forms. What does not fit is left out and "
+        "named. What you ask for by name is measured, however long it takes",
     )
     parser.add_argument(
         "--args",
@@ -147,6 +148,7 @@ def run(options: argparse.Namespace) -> int:
         options.sites,
         options.threads or default.threads,
         options.only,
+        default.is_quick,
     )
     progress = _Progress()
     try:

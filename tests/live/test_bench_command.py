@@ -228,6 +228,20 @@ def test_interrupted_run_gives_what_was_complete_and_says_so(tmp_path: Path) -> 
     assert f"every sample is in {kept}" in remarks
 
 
+def test_a_run_without_time_for_all_measures_the_first_and_names_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+
+    done = cli("bench", "--seconds", "1", "--layouts", "1", "--json", path)
+
+    assert done.returncode == 0, done.stderr
+    run = json.loads(path.read_text())
+    assert [part["kind"] for part in run["parts"]] == ["control", "hot"]
+    assert not run["parts"][1]["setting"]["computed"]
+    shown = " ".join(done.stdout.split())
+    for kind in ("dormant", "active", "toggle"):
+        assert f"1 s do not hold it here; more --seconds, or markerjit bench {kind}" in shown
+
+
 def test_second_run_takes_what_the_first_one_has_compiled(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     compiler = tmp_path / "cc"

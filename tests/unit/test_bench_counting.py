@@ -3,6 +3,7 @@ there."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +14,7 @@ from markerjit.apps.bench.dormant import measure as dormant
 from markerjit.apps.bench.dormant.forms import FORMS
 from markerjit.apps.bench.dormant.measure import hot_objects
 from markerjit.apps.bench.sampling import code
-from markerjit.apps.bench.sampling.code import NotCounted, look_at, rounds_to_count
-from markerjit.apps.bench.sampling.compare import Limits
+from markerjit.apps.bench.sampling.code import NotCounted, look_at, look_at_all, rounds_to_count
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan
 from tests.support.programs import ROOT, make
@@ -48,7 +48,7 @@ def test_a_form_is_measured_without_its_instructions(broken: str, place: Place) 
     plan = Plan(0.0, layouts=1)
     progress: Callable[[str, float], None] = lambda what, done: None  # noqa: E731
 
-    measured = dormant._hot(2, False, plan, FORMS[:2], place, Limits(0.0), progress)
+    measured = dormant._hot(2, False, plan, FORMS[:2], place, progress)
 
     (part,) = measured.parts
     assert [form["instructions"] for form in part["forms"]] == [None, None]
@@ -86,4 +86,34 @@ def test_few_rounds_give_the_same_count_as_many(
     assert few.hot == many.hot
     assert few.instructions == pytest.approx(many.instructions, rel=0.05)
     with pytest.raises(NotCounted, match="too long"):
-        code._counts(program.path, place.runner, 0)
+        code._counts([program.path], place.runner, 0)
+
+
+def test_objects_counted_in_one_process_have_the_counts_of_each_alone(
+    place: Place, tmp_path: Path, needs_tool: Callable[..., None]
+) -> None:
+    needs_tool("valgrind", "valgrind")
+    objects = hot_objects([FORMS[0], FORMS[2], FORMS[6]], 2, False, 1, place, tmp_path)
+    paths = [each.path for each in objects]
+
+    together = look_at_all(paths, place.runner)
+
+    assert together == [look_at(path, place.runner) for path in paths]
+    assert len({each.instructions for each in together}) == 3
+
+
+def test_one_that_cannot_be_counted_costs_the_others_no_count(
+    place: Place, tmp_path: Path, needs_tool: Callable[..., None]
+) -> None:
+    """It has the loop, but takes another processor than valgrind's."""
+    needs_tool("valgrind", "valgrind")
+    (good,) = hot_objects(FORMS[:1], 2, False, 1, place, tmp_path)
+    source = tmp_path / "bad.c"
+    source.write_text('void run(void) { __asm__ volatile("ud2"); }\n')
+    bad = tmp_path / "bad.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", bad, source], check=True)
+
+    counted, uncounted = look_at_all([good.path, bad], place.runner)
+
+    assert counted == look_at(good.path, place.runner) and counted.instructions
+    assert uncounted.instructions is None and "valgrind" in uncounted.uncounted

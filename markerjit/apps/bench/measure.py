@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,10 +21,11 @@ from markerjit.apps.bench.dormant.forms import FORMS as DORMANT
 from markerjit.apps.bench.reading import measure as reading
 from markerjit.apps.bench.reading.measure import FORMS as READING
 from markerjit.apps.bench.sampling import kept, machine, results
-from markerjit.apps.bench.sampling.build import CFLAGS
+from markerjit.apps.bench.sampling.build import CFLAGS, Missing
 from markerjit.apps.bench.sampling.figures import counted
+from markerjit.apps.bench.sampling.form import Form
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
+from markerjit.apps.bench.sampling.plan import Piece, Plan, Progress
 from markerjit.apps.bench.toggle import measure as toggle
 from markerjit.apps.bench.toggle import once
 from markerjit.apps.bench.toggle.ways import WAYS
@@ -35,36 +36,45 @@ NATIVE = Path(markerjit.__file__).parent / "_native"
 
 
 class Kind(NamedTuple):
-    """A kind of cost: the function that measures it, which gives results as it has them; the steps
-    of that, its share of the time, and the names of its forms. A usual kind is measured unless
-    others are asked for."""
+    """A kind of cost: the function that measures it, which gives a result for each of its pieces;
+    its share of the time, and the names of its forms. A usual kind is measured unless others are
+    asked for."""
 
-    measure: Callable[[Plan, Place, Progress], Iterator[results.Measured]]
-    steps: Callable[[Plan], Iterator[Step]]
+    measure: Callable[[Plan, Place, Progress], Generator[results.Measured]]
+    pieces: Callable[[Plan], Iterator[Piece]]
     share: float
     forms: Sequence[str]
     is_usual: bool = True
 
 
+def _alone(
+    measure: Callable[[Plan, Place, Progress], results.Measured],
+) -> Callable[[Plan, Place, Progress], Generator[results.Measured]]:
+    """The function for a kind that has one piece."""
+
+    def measured(plan: Plan, place: Place, progress: Progress) -> Generator[results.Measured]:
+        yield measure(plan, place, progress)
+
+    return measured
+
+
 KINDS = {
-    "dormant": Kind(dormant.measure, dormant.steps, 2, [form.name for form in DORMANT]),
+    "dormant": Kind(dormant.measure, dormant.pieces, 2, [form.name for form in DORMANT]),
     "active": Kind(
-        lambda *request: iter([active.measure(*request)]), active.steps, 1,
+        _alone(active.measure), active.pieces, 1,
         [listened.form.name for listened in LISTENED],
     ),
     "toggle": Kind(
-        toggle.measure, toggle.steps, 1, [*(way.name for way in WAYS), *once.WHATS]
+        toggle.measure, toggle.pieces, 1, [*(way.name for way in WAYS), *once.WHATS]
     ),
     "reading": Kind(
-        reading.measure, reading.steps, 1, [form.name for form in READING], is_usual=False
+        reading.measure, reading.pieces, 1, [form.name for form in READING], is_usual=False
     ),
-    "check": Kind(check.measure, check.steps, 1, [], is_usual=False),
+    "check": Kind(check.measure, check.pieces, 1, [], is_usual=False),
 }  # fmt: skip
 """All kinds of cost by name, in the order of a report."""
 USUAL = tuple(name for name, kind in KINDS.items() if kind.is_usual)
-_OWN = Kind(
-    lambda *request: iter([own.measure(*request)]), own.steps, 1, [form.name for form in own.FORMS]
-)
+_OWN = Kind(_alone(own.measure), own.pieces, 1, [form.name for form in own.FORMS])
 
 
 class Run(NamedTuple):
@@ -82,20 +92,46 @@ def run(plan: Plan, show: Show) -> Run:
     kinds = list(_kinds(plan))
     whole = sum(kind.share for kind in kinds)
     plans = [plan._replace(seconds=plan.seconds * kind.share / whole) for kind in kinds]
-    pairs = list(zip(kinds, plans, strict=True))
-    course = Course([step for kind, part in pairs for step in kind.steps(part)], show)
-    result = results.Measured([], [], [])
+    ahead = sorted(
+        (
+            (number, piece)
+            for number, (kind, part) in enumerate(zip(kinds, plans, strict=True))
+            for piece in kind.pieces(part)
+        ),
+        key=lambda each: each[1].rank,
+    )
+    course = Course(
+        [piece for _, piece in ahead], plan.seconds, show, may_leave=not plan.is_chosen
+    )  # fmt: skip
+    by_kind = [results.Measured([], [], []) for _ in kinds]
+    left: dict[int, list[str]] = {}
     interrupted = None
     load = machine.load()
-    with place_for(plan.compiler) as place:
+    with ExitStack() as stack:
+        place = stack.enter_context(place_for(plan.compiler))
+        measuring = [
+            stack.enter_context(
+                closing(kind.measure(part._replace(grant=course.grant), place, course.tell))
+            )
+            for kind, part in zip(kinds, plans, strict=True)
+        ]
         try:
-            for kind, part in pairs:
-                for more in kind.measure(part, place, course.tell):
-                    result = result.with_more(more)
+            for number, piece in ahead:
+                # A kind measures its pieces in order, so what comes after one that is left is too.
+                is_left = number in left or not course.has_room(piece.steps)
+                if piece.rank and not plan.is_chosen and is_left:
+                    left.setdefault(number, []).append(piece.title)
+                    course.leave(piece.steps)
+                else:
+                    more = next(measuring[number])
+                    by_kind[number] = by_kind[number].with_more(more)
         except KeyboardInterrupt as error:
-            if not result.parts:
+            if not any(measured.parts for measured in by_kind):
                 raise
             interrupted = error
+    result = results.Measured([], _left(left, kinds, plan.seconds), [])
+    for measured in by_kind:
+        result = result.with_more(measured)
     kept.tidy()
     compilers = {
         compiler: list(CFLAGS) for compiler in dict.fromkeys([plan.compiler, *result.compilers])
@@ -105,6 +141,18 @@ def run(plan: Plan, show: Show) -> Run:
         done = counted(len(result.parts), "comparison")
         facts[results.ENDED_EARLY] = f"interrupted after {done}; what comes after is not here"
     return Run(results.whole(facts, result), interrupted)
+
+
+def _left(
+    titles: Mapping[int, Sequence[str]], kinds: Sequence[Kind], seconds: float
+) -> list[Missing]:
+    """The pieces for which there was no time, by the number of their kind."""
+    names = {id(kind): name for name, kind in KINDS.items()}
+    why = f"{seconds:g} s do not hold it here; more --seconds, or markerjit bench"
+    return [
+        Missing(Form("; ".join(own), (), ""), f"{why} {names[id(kinds[number])]}")
+        for number, own in titles.items()
+    ]
 
 
 def _kinds(plan: Plan) -> Iterator[Kind]:

@@ -266,3 +266,11 @@ FORMS = (
     _plain("gdb", "nop1", "a breakpoint with the commands silent and continue", GDB),
 )  # fmt: skip
 """All forms, in the order of a report."""
+
+FIRST = frozenset((
+    BASELINE, AGAIN, CALL, "rdtsc", "jump, dormant", "jump, empty probe", "jump, count",
+    "jump, record", "jump, a question that says no", "jump, flight recorder", "int3, count",
+    "int3, record", "uprobe, 1-byte no-op", "ptrace",
+))  # fmt: skip
+"""The forms of a first look: the mode and the probes that most users have, and a peer of each kind
+that starts quickly."""

@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from markerjit.apps.bench.active.listened import FORMS, NOBODY, Listened
+from markerjit.apps.bench.active.listened import FIRST, FORMS, NOBODY, Listened
 from markerjit.apps.bench.active.listeners import (
     CREWS,
     LISTENERS,
@@ -26,7 +26,7 @@ from markerjit.apps.bench.sampling.build import Missing, at_once, build, skips, 
 from markerjit.apps.bench.sampling.figures import counted
 from markerjit.apps.bench.sampling.form import Form, is_asked_for
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
+from markerjit.apps.bench.sampling.plan import QUICK_S, Piece, Plan, Progress, Step
 from markerjit.errors import MarkerError, Unsupported
 from markerjit.tuples import NamedTuple
 
@@ -66,11 +66,16 @@ class Account(NamedTuple):
         return ""
 
 
-def steps(plan: Plan) -> Iterator[Step]:
-    """The steps of a run, in order."""
-    yield Step(_COMPILING, len(asked_for(plan.only)) * plan.layouts * _COMPILE_S)
-    yield Step(_SWITCHING, len(LISTENERS) * _SWITCH_S)
-    yield Step(_MEASURING, plan.seconds)
+def pieces(plan: Plan) -> Iterator[Piece]:
+    """The only piece of a run."""
+    forms = _forms(plan)
+    listening = {form.by for form in forms}
+    listeners = sum(not listening.isdisjoint(names) for _, names in LISTENERS)
+    yield Piece(_MEASURING, [
+        Step(_COMPILING, len(forms) * plan.layouts * _COMPILE_S, is_fixed=True),
+        Step(_SWITCHING, listeners * _SWITCH_S, is_fixed=True),
+        Step(_MEASURING, plan.seconds),
+    ], 1)  # fmt: skip
 
 
 def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
@@ -81,8 +86,8 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
     with ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(dir=place.directory))
         within = place._replace(directory=Path(name))
-        selected, lacking = _possible(asked_for(plan.only), within)
-        missing += lacking
+        selected, lacking = _possible(_forms(plan), within)
+        missing += lacking + _of_a_first_look(plan)
         objects = _objects(selected, plan.layouts, within, progress)
         stations: list[_Station] = []
         for opening, names in LISTENERS:
@@ -102,9 +107,9 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
                 _missing(form.form.name, why) for form in forms if form not in station.forms
             ]
         running = dict(pair for station in stations for pair in _running(station))
-        by_threads = rounds(
-            running, settings, plan.seconds, lambda done: progress(_MEASURING, done)
-        )
+        progress(_MEASURING, 0)
+        seconds = plan.grant(_MEASURING, plan.seconds)
+        by_threads = rounds(running, settings, seconds, lambda done: progress(_MEASURING, done))
         accounts = {
             name: account for station in stations for name, account in _accounts(station).items()
         }
@@ -121,6 +126,22 @@ def asked_for(only: Sequence[str]) -> list[Listened]:
     return [
         form for form in FORMS if is_asked_for(form.form.name, only, is_usual=form.form.is_usual)
     ]
+
+
+def _forms(plan: Plan) -> list[Listened]:
+    """The forms of a run: a first look has fewer."""
+    forms = asked_for(plan.only)
+    if plan.is_quick and not plan.is_chosen:
+        return [form for form in forms if form.form.name in FIRST]
+    return forms
+
+
+def _of_a_first_look(plan: Plan) -> list[Missing]:
+    """The forms that only a longer run has."""
+    measured = _forms(plan)
+    left = [form.form.name for form in asked_for(plan.only) if form not in measured]
+    why = f"a first look leaves it out; --seconds {QUICK_S:g} or markerjit bench active measures it"
+    return [_missing("; ".join(left), why)] if left else []
 
 
 def _possible(forms: Sequence[Listened], place: Place) -> tuple[list[Listened], list[Missing]]:

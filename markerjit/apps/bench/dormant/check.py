@@ -8,7 +8,8 @@ times in twenty at least. And costs that are known have to be found: controls.py
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from markerjit.apps.bench.sampling.compare import Limits, compare_objects
 from markerjit.apps.bench.sampling.figures import counted
 from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, SAME
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
+from markerjit.apps.bench.sampling.plan import Piece, Plan, Progress, Step
 from markerjit.apps.bench.sampling.shapes import NOTHING
 
 TIMES = 20
@@ -36,20 +37,21 @@ _ELSEWHERE = tuple(
 _FORMS = (_NONE, _AGAIN, *_HERE, *_ELSEWHERE)
 
 
-def measure(plan: Plan, place: Place, progress: Progress) -> Iterator[results.Measured]:
+def measure(plan: Plan, place: Place, progress: Progress) -> Generator[results.Measured]:
     """Known costs, and the same code with each number of arguments. Raises DoesNotCompile."""
     each = plan.seconds / (len(plan.args) + 1)
-    yield results.Measured([control(each, plan.layouts, place, progress)], [], [])
+    known = control(partial(plan.grant, CONTROL, each), plan.layouts, place, progress)
+    yield results.Measured([known], [], [])
     for args in plan.args:
         yield results.Measured([_same(args, each, plan, place, progress)], [], [])
 
 
-def steps(plan: Plan) -> Iterator[Step]:
-    """The steps of a run, in order."""
+def pieces(plan: Plan) -> Iterator[Piece]:
+    """The pieces of a run, in order."""
     each = plan.seconds / (len(plan.args) + 1)
-    yield Step(CONTROL, each)
+    yield Piece(CONTROL, [Step(CONTROL, each)], 0)
     for args in plan.args:
-        yield Step(_title(args), each)
+        yield Piece(_title(args), [Step(_title(args), each)], 0)
 
 
 def _title(args: int) -> str:
@@ -92,5 +94,8 @@ def _same(
             objects += hot_objects(
                 [form], args, False, plan.layouts, place, directory, elsewhere=number
             )
-        comparison = compare_objects(objects, place, Limits(seconds), title, progress)
+        progress(title, 0)
+        comparison = compare_objects(
+            objects, place, Limits(plan.grant(title, seconds)), title, progress
+        )
     return results.part("control", title, {"args": args}, comparison, _FORMS, {})

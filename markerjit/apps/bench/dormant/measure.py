@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -17,46 +17,59 @@ from markerjit.apps.bench.sampling.compare import Limits, code_of, compare_objec
 from markerjit.apps.bench.sampling.figures import counted
 from markerjit.apps.bench.sampling.form import Form, is_asked_for
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
+from markerjit.apps.bench.sampling.plan import Piece, Plan, Progress, Step
 
 CONTROL = "the bench itself: a chain of additions, and more of them"
 
 
-_COMPILE_S, _COUNT_S, _PART_S, _LINK_S = 0.08, 0.8, 2.0, 0.15
-"""Estimates for a step's share of the run: compiling a loop, counting its instructions, compiling a
-part of the large setting, linking it."""
+_COMPILE_S, _PLACE_S, _COUNT_S, _PART_S, _LINK_S = 0.05, 0.015, 0.1, 1.0, 0.1
+"""Estimates for a step's share of the run: compiling a loop, putting it at a place, counting its
+instructions, compiling a part of the large setting, linking it."""
 
 
-def measure(plan: Plan, place: Place, progress: Progress) -> Iterator[results.Measured]:
-    """Measure all settings, one after the other. Raises Refused, DoesNotCompile."""
+def measure(plan: Plan, place: Place, progress: Progress) -> Generator[results.Measured]:
+    """Measure all settings, one after the other: a result for each of `pieces`. Raises Refused,
+    DoesNotCompile."""
     forms, missing = _buildable(asked_for(plan.only), place)
     compilers = [form.compiler for form in forms if form.compiler]
-    yield results.Measured([], missing, compilers)
-    yield results.Measured([control(plan.seconds / 20, plan.layouts, place, progress)], [], [])
-    limits = Limits(_share(plan))
+    seconds = partial(plan.grant, CONTROL, plan.seconds / 20)
+    known = control(seconds, plan.layouts, place, progress)
+    yield results.Measured([known], missing, compilers)
     for args, computed in _settings(plan):
-        yield _hot(args, computed, plan, forms, place, limits, progress)
-    yield from _large(plan, forms, place, limits, progress)
+        yield _hot(args, computed, plan, forms, place, progress)
+    yield from _large(plan, forms, place, progress)
 
 
-def steps(plan: Plan) -> Iterator[Step]:
-    """The steps of a run, in order."""
+def pieces(plan: Plan) -> Iterator[Piece]:
+    """The pieces of a run, in order."""
     forms = len(asked_for(plan.only))
-    yield Step(_compiling(CONTROL), len(controls.FORMS) * plan.layouts * _COMPILE_S)
-    yield Step(CONTROL, plan.seconds / 20)
+    yield Piece(CONTROL, [
+        Step(_compiling(CONTROL), _building(len(controls.FORMS), plan), is_fixed=True),
+        Step(CONTROL, plan.seconds / 20),
+    ], 0)  # fmt: skip
     for args, computed in _settings(plan):
         title = _title(args, computed)
-        yield Step(_compiling(title), forms * plan.layouts * _COMPILE_S)
-        yield Step(title, _share(plan))
-        yield Step(_counting(title), forms * _COUNT_S)
-    if plan.parts:
-        yield Step(_compiling(large.TITLE), forms * _PART_S)
+        yield Piece(title, [
+            Step(_compiling(title), _building(forms, plan), is_fixed=True),
+            Step(title, _share(plan)),
+            Step(_counting(title), forms * _COUNT_S, is_fixed=True),
+        ], 3 if computed else 0)  # fmt: skip
     for parts in plan.parts:
         sites = parts * large.FUNCTIONS
-        yield Step(_linking(sites), forms * plan.layouts * _LINK_S)
-        yield Step(_large_title(sites), _share(plan))
+        title = _large_title(sites)
+        steps = [
+            Step(_linking(sites), forms * plan.layouts * _LINK_S, is_fixed=True),
+            Step(title, _share(plan)),
+        ]
+        if parts == plan.parts[0]:
+            steps.insert(0, Step(_compiling(large.TITLE), forms * _PART_S, is_fixed=True))
         if parts == min(plan.parts):
-            yield Step(_counting(_large_title(sites)), forms * _COUNT_S)
+            steps.append(Step(_counting(title), forms * _COUNT_S, is_fixed=True))
+        yield Piece(title, steps, 5)
+
+
+def _building(forms: int, plan: Plan) -> float:
+    return forms * (_COMPILE_S + plan.layouts * _PLACE_S)
 
 
 def _settings(plan: Plan) -> list[tuple[int, bool]]:
@@ -89,14 +102,18 @@ def _title(args: int, computed: bool) -> str:
     return f"a small loop, {counted(args, 'argument')}, {kind}"
 
 
-def control(seconds: float, layouts: int, place: Place, progress: Progress) -> dict[str, Any]:
-    """Measure costs that are known. Raises DoesNotCompile."""
+def control(
+    seconds: Callable[[], float], layouts: int, place: Place, progress: Progress
+) -> dict[str, Any]:
+    """Measure costs that are known, for as many seconds as there are once all is compiled. Raises
+    DoesNotCompile."""
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         objects = hot_objects(
             controls.FORMS, 1, False, layouts, place, Path(name),
             progress=partial(progress, _compiling(CONTROL)),
         )  # fmt: skip
-        comparison = compare_objects(objects, place, Limits(seconds), CONTROL, progress)
+        progress(CONTROL, 0)
+        comparison = compare_objects(objects, place, Limits(seconds()), CONTROL, progress)
     part = results.part(
         "control", CONTROL, {}, comparison, controls.FORMS, {}, again=controls.AGAIN
     )
@@ -148,7 +165,6 @@ def _hot(
     plan: Plan,
     forms: Sequence[Form],
     place: Place,
-    limits: Limits,
     progress: Progress,
 ) -> results.Measured:
     title = _title(args, computed)
@@ -157,6 +173,8 @@ def _hot(
             forms, args, computed, plan.layouts, place, Path(name),
             progress=partial(progress, _compiling(title)),
         )  # fmt: skip
+        progress(title, 0)
+        limits = Limits(plan.grant(title, _share(plan)))
         comparison = compare_objects(objects, place, limits, title, progress)
         codes = code_of(objects, place, comparison, progress=partial(progress, _counting(title)))
     setting = {"args": args, "computed": computed}
@@ -165,7 +183,7 @@ def _hot(
 
 
 def _large(
-    plan: Plan, forms: Sequence[Form], place: Place, limits: Limits, progress: Progress
+    plan: Plan, forms: Sequence[Form], place: Place, progress: Progress
 ) -> Iterator[results.Measured]:
     if not plan.parts:
         return
@@ -183,6 +201,8 @@ def _large(
                 partial(progress, _linking(sites)),
             )  # fmt: skip
             objects = list(chain.from_iterable(linked))
+            progress(title, 0)
+            limits = Limits(plan.grant(title, _share(plan)))
             comparison = compare_objects(objects, place, limits, title, progress, sites=sites)
             # A site is the same code however many there are: to count the fewest is enough.
             is_counted = parts == min(plan.parts)

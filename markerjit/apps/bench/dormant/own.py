@@ -12,7 +12,7 @@ from markerjit.apps.bench.sampling.build import Object, build_all
 from markerjit.apps.bench.sampling.compare import Limits, code_of, compare_objects
 from markerjit.apps.bench.sampling.form import CALL, Form, is_asked_for
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
+from markerjit.apps.bench.sampling.plan import Piece, Plan, Progress, Step
 from markerjit.errors import Refused
 
 _CONTROL = Form(
@@ -28,16 +28,18 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
     title = _title(plan)
     forms = [form for form in FORMS if is_asked_for(form.name, plan.only)]
     built = objects(plan.source, plan.function, forms, place, plan.layouts)
-    comparison = compare_objects(built, place, Limits(plan.seconds), title, progress)
+    limits = Limits(plan.grant(title, plan.seconds))
+    comparison = compare_objects(built, place, limits, title, progress)
     setting = {"source": str(plan.source), "function": plan.function}
     codes = code_of(built, place, comparison)
     part = results.part("own", title, setting, comparison, forms, codes)
     return results.Measured([part], code.missing(codes), [])
 
 
-def steps(plan: Plan) -> Iterator[Step]:
-    """The steps of a run."""
-    yield Step(_title(plan), plan.seconds)
+def pieces(plan: Plan) -> Iterator[Piece]:
+    """The only piece of a run."""
+    title = _title(plan)
+    yield Piece(title, [Step(title, plan.seconds)], 0)
 
 
 def _title(plan: Plan) -> str:

@@ -6,7 +6,7 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from markerjit.apps.bench.sampling.compare import Comparison, is_narrow
 from markerjit.apps.bench.sampling.figures import counted
 from markerjit.apps.bench.sampling.form import Form, is_asked_for
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
+from markerjit.apps.bench.sampling.plan import Piece, Plan, Progress, Step
 from markerjit.errors import MarkerError
 from markerjit.tuples import NamedTuple
 
@@ -78,11 +78,11 @@ class Setting(NamedTuple):
         return f"reading events of {WORKLOADS[self.workload]}, {counted(self.rings, 'ring')}"
 
 
-def steps(plan: Plan) -> Iterator[Step]:
-    """The steps of a run, in order."""
+def pieces(plan: Plan) -> Iterator[Piece]:
+    """The pieces of a run, in order."""
     settings = _settings()
     for setting in settings:
-        yield Step(setting.title, plan.seconds / len(settings))
+        yield Piece(setting.title, [Step(setting.title, plan.seconds / len(settings))], 0)
 
 
 def _settings() -> list[Setting]:
@@ -91,7 +91,7 @@ def _settings() -> list[Setting]:
     return [Setting(workload, number) for number in rings for workload in WORKLOADS]
 
 
-def measure(plan: Plan, place: Place, progress: Progress) -> Iterator[results.Measured]:
+def measure(plan: Plan, place: Place, progress: Progress) -> Generator[results.Measured]:
     """Measure one setting after the other. Raises MarkerError."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
     settings = _settings()
@@ -111,7 +111,8 @@ def measure(plan: Plan, place: Place, progress: Progress) -> Iterator[results.Me
                 yield results.Measured([], [Missing(form, str(error))], [])
         for setting in settings:
             progress(setting.title, 0)
-            comparison = _compare(setting, fill, cpus, stream, takes, plan.seconds / len(settings))
+            seconds = plan.grant(setting.title, plan.seconds / len(settings))
+            comparison = _compare(setting, fill, cpus, stream, takes, seconds)
             part = results.part(
                 KIND, setting.title, setting._asdict(), comparison, forms, {},
                 again=AGAIN, control=None,

@@ -19,6 +19,10 @@ from markerjit.tuples import NamedTuple
 
 CFLAGS = ("-O2", "-g", "-fPIC")
 PAGE = 4096
+_COMPILING = 0.6
+"""The part of building that is compiling; the others are assembling and linking."""
+_SKIP = "bench_skip"
+"""The symbol that stands in assembly for the bytes before the code."""
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
 
@@ -129,16 +133,34 @@ def build_all(
     elsewhere: int = 0,
     progress: Callable[[float], None] = lambda done: None,
 ) -> list[Object]:
-    """Compile a source in each of these forms and layouts. Raises DoesNotCompile, once."""
+    """Compile a source in each of these forms and layouts. A form is compiled to assembly once:
+    layouts are the same assembly with another number in it. Raises DoesNotCompile, once."""
 
-    def build_one(variant: tuple[Form, tuple[int, int]]) -> Object:
-        form, (layout, skip) = variant
-        return build(
-            source, form, layout, skip, flags, directory=directory, chosen=chosen, include=include
-        )
+    def compile_one(form: Form) -> str:
+        path = directory / f"{source.stem}-{file_name(form)}.s"
+        command = [compiler(form, chosen), *CFLAGS, *form.flags, f"-DBENCH_SKIP={_SKIP}", *flags]
+        compile_kept(source, [*command, "-S"], path, form, include)
+        return path.read_text()
 
-    variants = product(forms, enumerate(skips(layouts, elsewhere)))
-    return at_once(build_one, variants, progress)
+    def assemble(variant: tuple[tuple[Form, str], tuple[int, int]]) -> Object:
+        (form, assembly), (layout, skip) = variant
+        path = directory / f"{source.stem}-{file_name(form)}-{layout}.so"
+        placed = path.with_suffix(".s")
+        placed.write_text(f".set {_SKIP}, {skip}\n{assembly}")
+        command = [compiler(form, chosen), "-shared", *(f"-l{name}" for name in form.libraries)]
+
+        def make() -> None:
+            compile_with(source, [*command[:2], "-o", str(path), str(placed), *command[2:]])
+
+        made_or_kept(path, command, [placed], make)
+        placed.unlink()
+        return Object(form, layout, path)
+
+    compiled = at_once(compile_one, forms, lambda done: progress(done * _COMPILING))
+    variants = product(
+        zip(forms, compiled, strict=True), enumerate(skips(layouts, elsewhere))
+    )  # fmt: skip
+    return at_once(assemble, variants, lambda done: progress(_COMPILING + done * (1 - _COMPILING)))
 
 
 def at_once(

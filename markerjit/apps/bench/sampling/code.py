@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import capstone
@@ -101,6 +101,26 @@ def valgrind() -> str:
 def look_at(path: Path, runner: Path, rounds: int = _ROUNDS, sites: int = 1) -> Code:
     """The code of an object of ours. Instructions that run in the rounds are counted, unless
     `rounds` is 0. A round goes through all sites."""
+    return look_at_all([path], runner, rounds, sites)[0]
+
+
+def look_at_all(
+    paths: Sequence[Path], runner: Path, rounds: int = _ROUNDS, sites: int = 1
+) -> list[Code]:
+    """The code of several objects. They are counted in one process, since valgrind's start takes
+    much longer than their rounds. Where one cannot be counted, each is tried by itself."""
+    try:
+        counts: Sequence[Mapping[int, int] | NotCounted] = _counts(paths, runner, rounds)
+    except NotCounted as error:
+        counts = [error]
+        if len(paths) > 1:
+            return [look_at(path, runner, rounds, sites) for path in paths]
+    return [
+        _code(path, counted, rounds, sites) for path, counted in zip(paths, counts, strict=True)
+    ]
+
+
+def _code(path: Path, counts: Mapping[int, int] | NotCounted, rounds: int, sites: int) -> Code:
     with path.open("rb") as file:
         elf = ELFFile(file)
         whole = sum(
@@ -115,10 +135,8 @@ def look_at(path: Path, runner: Path, rounds: int = _ROUNDS, sites: int = 1) -> 
         start, size = symbol["st_value"], symbol["st_size"]
         text, base = section.data(), section["sh_addr"]
     lines = tuple(_lines(text[start - base :][:size], start)) if sites == 1 else ()
-    try:
-        counts = _counts(path, runner, rounds)
-    except NotCounted as error:
-        return Code(whole / sites, lines, None, None, str(error), sites)
+    if isinstance(counts, NotCounted):
+        return Code(whole / sites, lines, None, None, str(counts), sites)
     # An instruction that ran this often is in the loop, also where a site is not in every round.
     often = {address: count for address, count in counts.items() if count >= rounds // 2}
     inside = [address for address in often if base <= address < base + len(text)]
@@ -144,25 +162,27 @@ def _lines(code: bytes, start: int) -> Iterator[Line]:
         )
 
 
-def _counts(path: Path, runner: Path, rounds: int) -> dict[int, int]:
-    """The executions of each instruction of an object, by its address in the file. Raises
+def _counts(paths: Sequence[Path], runner: Path, rounds: int) -> list[dict[int, int]]:
+    """The executions of each instruction of some objects, by its address in the file. Raises
     NotCounted."""
     if not rounds:
         raise NotCounted("a round takes too long to be run under valgrind")
     with tempfile.NamedTemporaryFile(prefix="markerjit-callgrind-") as out:
-        _callgrind([f"--callgrind-out-file={out.name}", str(runner), "0", str(path)], rounds)
-        counts = _read(Path(out.name), path)
-    if not counts:
+        command = [f"--callgrind-out-file={out.name}", str(runner), "0", *map(str, paths)]
+        _callgrind(command, rounds, len(paths))
+        counts = _read(Path(out.name), paths)
+    if not all(counts):
         raise NotCounted("valgrind has seen nothing of it")
     return counts
 
 
-def _callgrind(command: list[str], rounds: int) -> None:
+def _callgrind(command: list[str], rounds: int, objects: int) -> None:
+    request = "".join(f"run {number} {rounds} 1\n" for number in range(objects))
     try:
         process = subprocess.run(
             [valgrind(), "--tool=callgrind", "--dump-instr=yes", "--compress-pos=no",
              "--compress-strings=no", *command],
-            input=f"run 0 {rounds} 1\n", capture_output=True, text=True, errors="replace",
+            input=request, capture_output=True, text=True, errors="replace",
             check=False, timeout=_PATIENCE_S,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -175,17 +195,18 @@ def _callgrind(command: list[str], rounds: int) -> None:
         raise NotCounted(f"valgrind ended with {process.returncode}: {last}")
 
 
-def _read(out: Path, path: Path) -> dict[int, int]:
-    counts: dict[int, int] = {}
-    ours = skip = False
+def _read(out: Path, paths: Sequence[Path]) -> list[dict[int, int]]:
+    counts: dict[str, dict[int, int]] = {f"ob={path}": {} for path in paths}
+    ours: dict[int, int] | None = None
+    skip = False
     for line in out.read_text().splitlines():
         if line.startswith("ob="):
-            ours = line == f"ob={path}"
+            ours = counts.get(line)
         elif line.startswith("calls="):
             skip = True  # the next line is what the callee took
         elif line.startswith("0x"):
-            if ours and not skip:
+            if ours is not None and not skip:
                 address, _, count = line.split()
-                counts[int(address, 16)] = counts.get(int(address, 16), 0) + int(count)
+                ours[int(address, 16)] = ours.get(int(address, 16), 0) + int(count)
             skip = False
-    return counts
+    return list(counts.values())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from markerjit.apps.bench.sampling.build import Object, at_once
-from markerjit.apps.bench.sampling.code import Code, look_at, rounds_to_count
+from markerjit.apps.bench.sampling.code import Code, look_at_all, rounds_to_count
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Progress
 from markerjit.apps.bench.sampling.runner import Runner
@@ -28,6 +28,8 @@ reading of a clock."""
 _REPEAT = 3
 _FEWEST_ROUNDS = 12
 _LOOK_EVERY = 25
+_AT_ONCE = 4
+"""Processes in which instructions are counted. With one alone a bar would stand still."""
 _MOST_TIMES = 1 << 32
 """More rounds than any loop that runs can do in a slice."""
 
@@ -157,7 +159,13 @@ def code_of(
     """The code of each form, from its first layout."""
     first = [variant for variant in objects if variant.layout == 0]
     rounds = rounds_to_count(comparison.level(first[0].form.name).value * sites)
+    groups = [group for start in range(_AT_ONCE) if (group := first[start::_AT_ONCE])]
     codes = at_once(
-        lambda variant: look_at(variant.path, place.runner, rounds, sites), first, progress
-    )
-    return {variant.form.name: code for variant, code in zip(first, codes, strict=True)}
+        lambda group: look_at_all([each.path for each in group], place.runner, rounds, sites),
+        groups, progress,
+    )  # fmt: skip
+    return {
+        variant.form.name: code
+        for group, own in zip(groups, codes, strict=True)
+        for variant, code in zip(group, own, strict=True)
+    }

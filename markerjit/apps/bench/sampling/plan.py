@@ -11,17 +11,36 @@ Progress = Callable[[str, float], None]
 """A function that is called with the work at hand, and the part of it that is done, from 0 to 1."""
 
 
+Grant = Callable[[str, float], float]
+"""A function from a step that measures and its planned seconds to those that it gets."""
+
+
 class Step(NamedTuple):
     """A part of a run, by the name that Progress is called with, and the seconds that it may take:
-    those that were asked for, or an estimate of compiling."""
+    of measuring, or, where it is `fixed`, an estimate for what is done besides."""
 
     title: str
     seconds: float
+    is_fixed: bool = False
+
+
+class Piece(NamedTuple):
+    """The steps that lead to a result. `rank` says how much would be missed without it: 0 is what a
+    run without it would be no use for."""
+
+    title: str
+    steps: Sequence[Step]
+    rank: int
+
+
+def as_planned(title: str, planned: float) -> float:
+    """The grant of steps that are not parts of a run: what was planned."""
+    return planned
 
 
 QUICK_S = 60.0
-"""A run for less time is a first look: it has fewer placements and settings, unless they are asked
-for, since to compile all would take longer than to measure."""
+"""A run for less time is a first look: it has fewer placements, settings and ways, unless they are
+asked for, since to prepare all would take longer than to measure."""
 _LAYOUTS, _QUICK_LAYOUTS = 8, 3
 _PARTS, _QUICK_PARTS = (1, 2, 5, 10, 20), (1,)
 _THREADS, _QUICK_THREADS = (1, 8, 64), (1, 8)
@@ -30,13 +49,15 @@ _THREADS, _QUICK_THREADS = (1, 8, 64), (1, 8)
 class Plan(NamedTuple):
     """The costs to measure. The defaults are those of the command.
 
-    seconds     of measuring in all
+    seconds     of the run in all
     kinds       of cost, the usual ones if none: see measure.py
     args        numbers of arguments, in the small loop
     parts       of so many sites each as large.py says, in the large setting
     sites       to be switched at once, and `threads` of the program meanwhile
     source      a file of the user's instead, and its `function`
     only        forms whose names match one of these patterns, usual ones or not; all usual if none
+    is_quick    whether it is a first look: with fewer ways to switch, and those measured once
+    grant       the seconds that a step gets
     """
 
     seconds: float = 90.0
@@ -50,6 +71,13 @@ class Plan(NamedTuple):
     sites: Sequence[int] = (1, 1000)
     threads: Sequence[int] = _THREADS
     only: Sequence[str] = ()
+    is_quick: bool = False
+    grant: Grant = as_planned
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether somebody asked for something by name: it is measured, whatever time it takes."""
+        return bool(self.kinds or self.only or self.source)
 
 
 def usual(seconds: float) -> Plan:
@@ -57,5 +85,5 @@ def usual(seconds: float) -> Plan:
     if seconds >= QUICK_S:
         return Plan(seconds)
     return Plan(
-        seconds, parts=_QUICK_PARTS, layouts=_QUICK_LAYOUTS, threads=_QUICK_THREADS
+        seconds, parts=_QUICK_PARTS, layouts=_QUICK_LAYOUTS, threads=_QUICK_THREADS, is_quick=True
     )  # fmt: skip

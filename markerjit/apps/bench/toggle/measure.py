@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,33 +12,72 @@ import numpy as np
 from markerjit.apps.bench.sampling.build import Missing
 from markerjit.apps.bench.sampling.form import is_asked_for
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
+from markerjit.apps.bench.sampling.plan import QUICK_S, Piece, Plan, Progress, Step
 from markerjit.apps.bench.sampling.results import Measured
 from markerjit.apps.bench.toggle import once, program, rounds
 from markerjit.apps.bench.toggle.enough import TooSlow
 from markerjit.apps.bench.toggle.parts import KIND, parts
 from markerjit.apps.bench.toggle.rounds import Setting
-from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, DEFAULT, WAYS, as_form
+from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, DEFAULT, FIRST, WAYS, Way, as_form
 
-_BUILD_S = 2.0
-"""An estimate of building the programs of a setting and starting them, for its share of the run."""
+_START_S, _COMMANDS_S = 0.3, 3.0
+"""Estimates for a step's share of the run: building and starting a program for each way, and the
+fewest commands."""
 
 
-def measure(plan: Plan, place: Place, progress: Progress) -> Iterator[Measured]:
-    """Measure all settings, one after the other. Raises Refused, DoesNotCompile."""
+def measure(plan: Plan, place: Place, progress: Progress) -> Generator[Measured]:
+    """Measure all settings, one after the other: a result for each of `pieces`. Raises Refused,
+    DoesNotCompile."""
     settings = list(settings_of(plan.sites, plan.threads))
-    yield Measured([], _of_the_machine(), [])
+    missing = _of_the_machine() + _of_a_first_look(plan)
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         for setting in settings:
-            seconds = plan.seconds / len(settings)
-            yield _of_setting(setting, seconds, plan.only, place, Path(name), progress)
+            measured = _of_setting(setting, settings, plan, place, Path(name), progress)
+            yield measured._replace(missing=missing + measured.missing)
+            missing = []
 
 
-def steps(plan: Plan) -> Iterator[Step]:
-    """The steps of a run, in order."""
+def pieces(plan: Plan) -> Iterator[Piece]:
+    """The pieces of a run, in order."""
     settings = list(settings_of(plan.sites, plan.threads))
     for setting in settings:
-        yield Step(_title(setting), plan.seconds / len(settings) + _BUILD_S)
+        fixed = len(_ways(plan)) * _START_S + _has_commands(setting, settings, plan) * _COMMANDS_S
+        processes = _processes(setting, plan.seconds / len(settings), plan)
+        yield Piece(_title(setting), [
+            Step(_starting(setting), fixed * processes, is_fixed=True),
+            Step(_title(setting), plan.seconds / len(settings)),
+        ], 2 if setting == settings[0] else 4)  # fmt: skip
+
+
+def _ways(plan: Plan) -> list[Way]:
+    """The ways of a run. A first look has one for each door and each kind of patch."""
+    chosen = [way for way in WAYS if way == DEFAULT or is_asked_for(way.name, plan.only)]
+    if plan.is_quick and not plan.is_chosen:
+        return [way for way in chosen if way in FIRST]
+    return chosen
+
+
+def _has_commands(setting: Setting, settings: Sequence[Setting], plan: Plan) -> bool:
+    """Whether commands are run: at a first look in the first setting alone, since a command takes
+    much longer than what its setting adds to it."""
+    return not plan.is_quick or plan.is_chosen or setting == settings[0]
+
+
+def _processes(setting: Setting, seconds: float, plan: Plan) -> int:
+    return 1 if plan.is_quick and not plan.is_chosen else setting.processes(seconds)
+
+
+def _of_a_first_look(plan: Plan) -> list[Missing]:
+    """The ways that only a longer run has."""
+    measured = _ways(plan)
+    left = [way for way in WAYS if way not in measured and not plan.only]
+    why = f"a first look leaves it out; --seconds {QUICK_S:g} or markerjit bench toggle measures it"
+    names = "; ".join(way.name for way in left)
+    return [Missing(as_form(f"{KIND}, {names}", "", ""), why)] if left else []
+
+
+def _starting(setting: Setting) -> str:
+    return f"starting programs: {setting.title}"
 
 
 def _title(setting: Setting) -> str:
@@ -59,26 +98,31 @@ def settings_of(sites: Sequence[int], threads: Sequence[int]) -> Iterator[Settin
 
 def _of_setting(
     setting: Setting,
-    seconds: float,
-    only: Sequence[str],
+    settings: Sequence[Setting],
+    plan: Plan,
     place: Place,
     directory: Path,
     progress: Progress,
 ) -> Measured:
-    title = _title(setting)
-    progress(title, 0)
-    ways = [way for way in WAYS if way == DEFAULT or is_asked_for(way.name, only)]
+    title, only = _title(setting), plan.only
+    progress(_starting(setting), 0)
+    ways = _ways(plan)
     programs = {
         mode: program.build(setting.sites, mode, place, directory)
         for mode in dict.fromkeys(way.compiled for way in ways)
     }
+    seconds = plan.grant(title, plan.seconds / len(settings))
     done_once = {name for name in once.WHATS if only and is_asked_for(name, only)}
     does_switch = not only or any(is_asked_for(way.name, only) for way in ways)
     share = seconds / (bool(done_once) + does_switch)
     raw = rounds.nothing()
     try:
         if does_switch:
-            raw = rounds.run(setting, programs, share, lambda done: progress(title, done), ways)
+            raw = rounds.run(
+                setting, programs, share, lambda done: progress(title, done), ways,
+                processes=_processes(setting, share, plan),
+                commands=_has_commands(setting, settings, plan),
+            )  # fmt: skip
         if done_once:
             progress(title, 0.5)
             program_of = programs[DEFAULT.compiled]

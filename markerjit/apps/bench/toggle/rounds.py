@@ -25,7 +25,6 @@ from markerjit.apps.bench.toggle.ways import (
     FENCE,
     QUIET,
     QUIET_AGAIN,
-    WAYS,
     Way,
     form_name,
 )
@@ -106,15 +105,18 @@ def run(
     programs: Mapping[str, Program],
     seconds: float,
     progress: Callable[[float], None],
-    ways: Sequence[Way] = WAYS,
+    ways: Sequence[Way],
+    *,
+    processes: int,
+    commands: bool,
 ) -> Raw:
-    """Measure. Raises TooSlow, one of CANNOT where the default way cannot be gone, and MarkerError
-    where something went wrong."""
+    """Measure, in so many processes one after the other, with `commands` or without. Raises
+    TooSlow, one of CANNOT where the default way cannot be gone, and MarkerError where something
+    went wrong."""
     raw = nothing()
-    processes: list[Kept] = []
-    number_of = setting.processes(seconds)
-    share = seconds / number_of
-    for number in range(number_of):
+    kept: list[Kept] = []
+    share = seconds / processes
+    for number in range(processes):
         with ExitStack() as stack:
             default = _host(DEFAULT, setting, programs, raw, stack)
             rounds = _Rounds(default, raw, random.Random(number))
@@ -126,24 +128,27 @@ def run(
                 except CANNOT as error:
                     raw.missing[way.name] = str(error)
             raw = raw._replace(window=max(raw.window, round(rounds.window_s * 1e9)))
-            done = number / number_of
-            samples = rounds.until(share * (1 - _COMMAND_SHARE), progress, done)
+            done = number / processes
+            of_commands = share * _COMMAND_SHARE * commands
+            samples = rounds.until(share - of_commands, progress, done)
             for form in rounds.longer():
                 del samples[SLOWEST, form]
                 raw.missing[f"the slowest step of {form}"] = _LONGER
-            commands = Commands(default, random.Random(number))
-            try:
-                samples |= {
-                    (COMMAND, name): took
-                    for name, took in commands.until(share * _COMMAND_SHARE).items()
-                }
-            except TooSlow as error:
-                raw.missing["the command line"] = str(error)
+            if commands:
+                try:
+                    samples |= _of_commands(default, number, of_commands)
+                except TooSlow as error:
+                    raw.missing["the command line"] = str(error)
             for host in rounds.hosts():
                 host.finish()
-            processes.append(samples)
+            kept.append(samples)
     progress(1.0)
-    return raw._replace(samples=as_samples(processes))
+    return raw._replace(samples=as_samples(kept))
+
+
+def _of_commands(host: Host, seed: int, seconds: float) -> Kept:
+    took = Commands(host, random.Random(seed)).until(seconds)
+    return {(COMMAND, name): times for name, times in took.items()}
 
 
 def _host(

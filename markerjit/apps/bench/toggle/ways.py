@@ -75,6 +75,8 @@ WAYS = (
     Way(OWN, "jump", None, "signals", FLIP, False),
     Way(OWN, "jump", None, "none", FLIP, False),
 )
+FIRST = tuple(way for way in WAYS if way == DEFAULT or way.protocol != FLIP or way.door == LIBRARY)
+"""The ways of a first look: each kind of patch, and the program that switches itself."""
 
 AGAIN = f"{DEFAULT.name}, again"
 """The default once more: what it differs by from itself is the noise."""
