@@ -25,18 +25,25 @@ _BLOCK = 4096
 def merge(parts: Sequence[Columns]) -> Columns:
     """Columns of one type as one Columns, in order of time. Records of the same time stay in the
     order of the parts."""
+    whole = joined(parts)
+    if len(parts) == 1:
+        return whole
+    if whole.type.time is Time.NONE or is_sorted(whole.time):
+        return whole
+    return picked(whole, np.argsort(whole.time, kind="stable"))
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Columns of one type as one Columns, whose records are in the order of the parts."""
     if len(parts) == 1:
         return parts[0]
-    whole = Columns(
+    return Columns(
         parts[0].type,
         np.concatenate([part.time for part in parts]),
         np.concatenate([part.cpu for part in parts]),
         np.concatenate([part.tid for part in parts]),
         {name: _joined([part.fields[name] for part in parts]) for name in parts[0].fields},
     )
-    if whole.type.time is Time.NONE or is_sorted(whole.time):
-        return whole
-    return picked(whole, np.argsort(whole.time, kind="stable"))
 
 
 def merge_types(columns: Iterable[Columns]) -> list[Columns]:

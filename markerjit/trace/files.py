@@ -10,6 +10,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from io import RawIOBase
+from itertools import islice
 from typing import BinaryIO
 
 from markerjit.errors import Refused
@@ -83,7 +84,19 @@ def read_lines(path: str) -> Iterator[tuple[str, bool]]:
     """Each line without its newline, and whether it had one: the last of a cut file has none."""
     with os.fdopen(open_to_read(path), "rb") as file:
         for line in file:
-            yield line.decode("utf-8", "backslashreplace").rstrip("\n"), line.endswith(b"\n")
+            yield decoded(line).rstrip("\n"), line.endswith(b"\n")
+
+
+def pieces_of_lines(path: str, most: int) -> Iterator[list[bytes]]:
+    """The lines, with their newlines, at most so many at a time."""
+    with os.fdopen(open_to_read(path), "rb") as file:
+        while lines := list(islice(file, most)):
+            yield lines
+
+
+def decoded(line: bytes) -> str:
+    """The text of a line. Bytes that are none are shown as escapes."""
+    return line.decode("utf-8", "backslashreplace")
 
 
 def first_lines(path: str, count: int) -> list[str]:

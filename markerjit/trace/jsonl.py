@@ -12,14 +12,23 @@ first to guess the types of the records.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from markerjit.errors import BadTrace
 from markerjit.frames import StackText
 from markerjit.model import Event, FieldType
+from markerjit.ring.types import Time
 from markerjit.trace.batch import Batch
-from markerjit.trace.files import WholeWriter, first_lines, last_lines, read_lines, whole_lines
+from markerjit.trace.files import (
+    WholeWriter,
+    decoded,
+    first_lines,
+    last_lines,
+    pieces_of_lines,
+    read_lines,
+    whole_lines,
+)
 from markerjit.trace.header import (
     checked,
     for_reading,
@@ -34,11 +43,14 @@ from markerjit.trace.header import (
     to_json,
 )
 from markerjit.trace.kinds import Kinds, ambiguous, fields_of
-from markerjit.trace.reading import UNKNOWN, EventTrace
+from markerjit.trace.reading import EVENTS_AT_ONCE, UNKNOWN, EventTrace
 from markerjit.trace.sink import TraceInfo
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
+    from markerjit.ring.batch import Columns
     from markerjit.trace.guess import Guess
+    from markerjit.trace.jsonl_columns import Parser
 
 _HEADER = '{"trace": '
 
@@ -126,8 +138,73 @@ class JsonLinesTrace(EventTrace):
         return self._lost
 
     def events(self) -> Iterator[Event]:
+        """All events. Those that are in order of time are made of columns, which is faster."""
+        parser = self._parser()
+        if parser is None or not self._is_by_time:
+            yield from self._events_of(_numbered(self.path))
+            return
+        from markerjit.trace.jsonl_columns import in_order
+        from markerjit.trace.records import to_events
+
+        for piece in _pieces(self.path):
+            pieces, irregular = parser.parse(piece.data)
+            if in_order(pieces) and self._are_no_events(piece, irregular):
+                columns = [part.columns for part in pieces]
+                for events in to_events(columns, self.info.clock, self.info.pid):
+                    yield from events
+            else:
+                yield from self._events_of(line for _, line in piece.lines())
+
+    def batches(self) -> Iterator[Sequence[Columns]]:
+        parser = self._parser()
+        if parser is None:
+            yield from super().batches()
+            return
+        from markerjit.trace.collect import Collector
+        from markerjit.trace.jsonl_columns import LineColumns, together
+
+        collector = Collector(self.info.types)
+        for piece in _pieces(self.path):
+            pieces, irregular = parser.parse(piece.data)
+            numbers: dict[int, int] = {}
+            others = []
+            for row, line in piece.lines(irregular):
+                for event in self._events_of([line]):
+                    numbers[id(event)] = row
+                    others.append(event)
+            for columns, events in collector.columns_with_events(others):
+                pieces.append(LineColumns(columns, [numbers[id(event)] for event in events]))
+            if pieces:
+                yield together(pieces)
+
+    def _are_no_events(self, piece: _Piece, rows: Sequence[int]) -> bool:
+        """Whether these lines hold no event, but are a header, or a summary."""
+        try:
+            return not any(self._events_of(line for _, line in piece.lines(rows)))
+        except BadTrace:
+            return False
+
+    def _parser(self) -> Parser | None:
+        """What finds columns in lines; None while the types are not known, and where lines are
+        those of several processes."""
+        if self._pid is not None or not self.info.types:
+            return None
+        from markerjit.trace.jsonl_columns import Parser
+
+        numbered = ambiguous(self.info.types) if self._has_header else ()
+        return Parser(self.info.types, numbered, self.info.clock.time)
+
+    @property
+    def _is_by_time(self) -> bool:
+        """Whether events of columns are those of lines: times give their order, and values their
+        types."""
+        types = self.info.types
+        has_bytes = any(field.type is FieldType.BYTES for kind in types for field in kind.fields)
+        return self.info.clock.time is not Time.NONE and not has_bytes and not ambiguous(types)
+
+    def _events_of(self, lines: Iterable[_Line]) -> Iterator[Event]:
         prefix = "" if self._pid is None else f'{{"pid": {self._pid}, '
-        for number, (line, whole) in enumerate(read_lines(self.path), 1):
+        for number, line, whole in lines:
             if prefix and whole and not line.startswith(prefix):
                 continue
             document = _object(line) if whole else _object_if_whole(line)
@@ -166,6 +243,42 @@ class JsonLinesTrace(EventTrace):
 
 def _value(value: Any) -> Any:
     return StackText.of_document(value) if isinstance(value, dict) else value
+
+
+_Line = tuple[int, str, bool]
+"""The number of a line, the line, and whether it is whole."""
+
+
+class _Piece(NamedTuple):
+    """Some lines of a file: the whole ones, the last one of a file that was cut, and the number of
+    the first."""
+
+    data: bytes
+    cut: bytes
+    first: int
+
+    def lines(self, rows: Sequence[int] | None = None) -> Iterator[tuple[int, _Line]]:
+        """The lines with their rows, all or these, and the one that was cut in any case."""
+        if rows == [] and not self.cut:  # nearly always: the others are in columns
+            return
+        whole = self.data.split(b"\n")[:-1]
+        for row in range(len(whole)) if rows is None else rows:
+            yield row, (self.first + row, decoded(whole[row]), True)
+        if self.cut:
+            yield len(whole), (self.first + len(whole), decoded(self.cut), False)
+
+
+def _pieces(path: str) -> Iterator[_Piece]:
+    """The lines of a file, some thousand at a time."""
+    first = 1
+    for lines in pieces_of_lines(path, EVENTS_AT_ONCE):
+        cut = b"" if lines[-1].endswith(b"\n") else lines.pop()
+        yield _Piece(b"".join(lines), cut, first)
+        first += len(lines)
+
+
+def _numbered(path: str) -> Iterator[_Line]:
+    return ((number, line, whole) for number, (line, whole) in enumerate(read_lines(path), 1))
 
 
 def dump(value: Any) -> str:
