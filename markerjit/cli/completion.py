@@ -9,9 +9,12 @@ that printed it by its path, and never what stands first on the command line: a 
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
+from pathlib import Path
 
+import markerjit
 from markerjit.cli import output
 
 _BASH = """\
@@ -89,6 +92,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the script."""
     # -P: else the folder where Tab is pressed would come first among those of modules.
-    command = shlex.join([sys.executable, "-P", "-m", "markerjit", "complete"])
+    command = shlex.join([*_found_at(), sys.executable, "-P", "-m", "markerjit", "complete"])
     output.print_checked(SCRIPTS[options.shell].replace("@COMPLETE@", command).rstrip("\n"))
     return 0
+
+
+def _found_at() -> list[str]:
+    """How the interpreter is told where this package is, where it does not know by itself: in a
+    folder that was copied."""
+    root = str(Path(markerjit.__file__).parent.parent)
+    # The first is the folder of the program, or the present one.
+    given = [sys.path[0], *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    is_given = any(os.path.realpath(entry) == os.path.realpath(root) for entry in given if entry)
+    return ["env", f"PYTHONPATH={root}"] if is_given else []

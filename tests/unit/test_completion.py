@@ -6,6 +6,7 @@ tests/live/test_completion.py presses Tab in real ones.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -203,6 +204,26 @@ def test_a_script_names_the_python_that_printed_it(
     script = capsys.readouterr().out
     assert f"{sys.executable} -P -m markerjit complete" in script
     assert "@" not in script.replace("(@", "").replace("[@", "").replace("@f", "")
+
+
+@pytest.mark.parametrize("shell", completion.SCRIPTS)
+def test_a_script_of_a_copied_folder_says_where_that_is(shell: str, tmp_path: Path) -> None:
+    """Nothing else says so when a shell runs it: not the present folder, and no variable."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    (folder / "markerjit").symlink_to(ROOT / "markerjit")
+    (folder / "__main__.py").symlink_to(ROOT / "markerjit" / "__main__.py")
+    command = [sys.executable, "-I", folder, "completion", shell]
+
+    script = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    complete = f"env 'PYTHONPATH={folder}' {sys.executable} -P -m markerjit complete"
+    assert complete in script
+    words = subprocess.run(
+        ["sh", "-c", f"{complete} words tra"], cwd="/", env={"PATH": os.environ["PATH"]},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "trace" in words.stdout
 
 
 def test_the_hidden_command_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
