@@ -77,7 +77,8 @@ def write_programs(
     progress = recording.Progress()
     with ExitStack() as stack:
         programs = begun(stack, options, end, request, pids, program)
-        files = several.files_of(options.output, options, are_coming=True)
+        quota = recording.Quota(options.events)
+        files = several.files_of(options.output, options, quota, are_coming=True)
         writing = _Writing(programs, files)
         stack.callback(programs.close)
         after = stack.enter_context(ExitStack())  # is left when the markers are off
@@ -88,8 +89,8 @@ def write_programs(
         while not end.has_come and not (programs.is_over and writing.is_done):
             busy = writing.step()
             events, lost = writing.counts()
-            progress.show(events, lost)
-            if options.events is not None and events >= options.events:
+            progress.show(quota.count(events), lost)
+            if quota.is_used_up:
                 break
             if not busy:
                 programs.wait(POLL_S)
@@ -97,7 +98,7 @@ def write_programs(
         price = price_of(programs)
     progress.end()
     return Followed(
-        writing.streams, writing.counts()[0], 0, Output(end, writing.streams), price,
+        writing.streams, quota.count(writing.counts()[0]), 0, Output(end, writing.streams), price,
         len(writing.streams), programs.plain, bool(programs.failed),
     )  # fmt: skip
 

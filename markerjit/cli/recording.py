@@ -387,10 +387,14 @@ class Writer:
         stream: markerjit.EventStream,
         path: str,
         options: argparse.Namespace,
+        quota: Quota,
     ) -> None:
         info = session.trace_info(tuple(stream.types.values()), stream.clock())
         self._stream = stream
-        self._sink = markerjit.open_sink(path, info, force=options.force)
+        self._quota = quota
+        self._sink = markerjit.open_sink(
+            path, info, force=options.force, of_columns=quota.is_bounded
+        )
 
     def poll(self) -> bool:
         """Write new events, not too many at once. Returns whether there were any."""
@@ -409,8 +413,38 @@ class Writer:
         packets = markerjit.takes_packets(self._sink)
         batch = take(packets=packets, columns=not packets)
         if batch:
-            self._sink.write(batch)
+            self._sink.write(self._quota.of(batch))
         return batch is not None
+
+
+class Quota:
+    """The most events that the files of a trace may have together, -n; None for any number."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._written = 0
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is such a number."""
+        return self._most is not None
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the files have as many."""
+        return self._most is not None and self._written >= self._most
+
+    def count(self, read: int) -> int:
+        """The number of events in files, of so many that were read."""
+        return read if self._most is None else self._written
+
+    def of(self, batch: markerjit.Batch) -> markerjit.Batch:
+        """What may be written of a batch: its first records."""
+        if self._most is None:
+            return batch
+        batch = batch.first(self._most - self._written)
+        self._written += batch.records
+        return batch
 
 
 def close_all(writers: Iterable[Writer]) -> None:

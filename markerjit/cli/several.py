@@ -4,9 +4,11 @@ traces, or one file in one order of time."""
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from typing import Protocol
 
 import markerjit
@@ -14,6 +16,7 @@ from markerjit.cli import output, recording
 from markerjit.cli.directories import Directory
 
 _AT_ONCE = 10_000
+_TRACES = "all.ctf"
 
 
 class Files(Protocol):
@@ -40,26 +43,29 @@ def check_several(options: argparse.Namespace) -> None:
         Directory(options.output, force=options.force)
 
 
-def files_of(path: str, options: argparse.Namespace, *, are_coming: bool = False) -> Files:
+def files_of(
+    path: str, options: argparse.Namespace, quota: recording.Quota, *, are_coming: bool = False
+) -> Files:
     """The files of several programs that a path means. `are_coming`: some may be added when others
     have events already."""
     if not markerjit.is_joint(path):
-        return _Separate(path, options)
+        return _Separate(path, options, quota)
     if are_coming and markerjit.needs_all_first(path):
-        return _Spooled(path, options)
-    return _Joint(path, options)
+        return _Spooled(path, options, quota)
+    return _Joint(path, options, quota)
 
 
 class AloneFile:
     """The file of a single process, which has the name that -o says."""
 
-    def __init__(self, path: str, options: argparse.Namespace) -> None:
+    def __init__(self, path: str, options: argparse.Namespace, quota: recording.Quota) -> None:
         self._path = path
         self._options = options
+        self._quota = quota
         self._writer: recording.Writer | None = None
 
     def add(self, session: markerjit.Session, stream: markerjit.EventStream) -> None:
-        self._writer = recording.Writer(session, stream, self._path, self._options)
+        self._writer = recording.Writer(session, stream, self._path, self._options, self._quota)
 
     def poll(self) -> bool:
         return bool(self._writer and self._writer.poll())
@@ -75,8 +81,9 @@ class AloneFile:
 class _Separate:
     """A trace for each program."""
 
-    def __init__(self, path: str, options: argparse.Namespace) -> None:
+    def __init__(self, path: str, options: argparse.Namespace, quota: recording.Quota) -> None:
         self._options = options
+        self._quota = quota
         self._directory = Directory(path, force=options.force)
         self._first: markerjit.EventStream | None = None
         self._writers: dict[markerjit.EventStream, recording.Writer] = {}
@@ -87,7 +94,7 @@ class _Separate:
         if stream is not self._first:
             stream.use_clock_of(self._first)  # so that the traces have one order of time
         path = self._directory.path_for(session.pid)
-        self._writers[stream] = recording.Writer(session, stream, path, self._options)
+        self._writers[stream] = recording.Writer(session, stream, path, self._options, self._quota)
 
     def poll(self) -> bool:
         busy = False
@@ -115,13 +122,20 @@ class _Spooled:
     """One file of a format that has to know all programs before the first event. Until they have
     ended their traces are in a folder beside it, where they can be read whatever becomes of us."""
 
-    def __init__(self, path: str, options: argparse.Namespace) -> None:
+    def __init__(self, path: str, options: argparse.Namespace, quota: recording.Quota) -> None:
         self._path = path
         self._options = options
         where, name = os.path.split(path)
-        self._folder = tempfile.mkdtemp(prefix=f".{name}-", dir=where or ".")
-        self._traces = os.path.join(self._folder, "all.ctf")
-        self._separate = _Separate(self._traces, options)
+        for traces in _left_behind(where or ".", name):
+            output.say(
+                f"markerjit: an earlier trace ended before it was made into {name}; it is in "
+                f"{traces}",
+                error=True,
+            )
+        self._folder = tempfile.mkdtemp(prefix=_prefix(name), dir=where or ".")
+        self._lock = _lock(self._folder)  # for as long as this process lives
+        self._traces = os.path.join(self._folder, _TRACES)
+        self._separate = _Separate(self._traces, options, quota)
 
     def add(self, session: markerjit.Session, stream: markerjit.EventStream) -> None:
         self._separate.add(session, stream)
@@ -140,13 +154,49 @@ class _Spooled:
         except BaseException:
             output.say(f"markerjit: what was recorded is in {self._traces}", error=True)
             raise
+        finally:
+            if self._lock is not None:
+                os.close(self._lock)
         shutil.rmtree(self._folder)
+
+
+def _prefix(name: str) -> str:
+    return f".{name}-"
+
+
+def _lock(folder: str) -> int | None:
+    """A descriptor that holds the lock of a folder; None where somebody else has it, or where it is
+    no folder of ours."""
+    try:
+        folder_of = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if os.fstat(folder_of).st_uid == os.geteuid():
+            fcntl.flock(folder_of, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return folder_of
+    except OSError:  # BlockingIOError: its process still writes
+        pass
+    os.close(folder_of)
+    return None
+
+
+def _left_behind(where: str, name: str) -> Iterator[str]:
+    """The traces in folders of processes that were killed before they made this file of them."""
+    for entry in sorted(os.listdir(where)):
+        traces = os.path.join(where, entry, _TRACES)
+        if entry.startswith(_prefix(name)) and os.path.isdir(traces) and os.listdir(traces):
+            lock = _lock(os.path.join(where, entry))
+            if lock is not None:
+                os.close(lock)
+                yield traces
 
 
 class _Joint:
     """One file, in one order of time."""
 
-    def __init__(self, path: str, options: argparse.Namespace) -> None:
+    def __init__(self, path: str, options: argparse.Namespace, quota: recording.Quota) -> None:
+        self._quota = quota
         self._sink = markerjit.open_joint(path, force=options.force)
         self._merger = markerjit.Merger([])
         self._streams: list[markerjit.EventStream] = []
@@ -187,5 +237,5 @@ class _Joint:
 
     def _write(self, batches: list[list[markerjit.Columns]]) -> bool:
         for batch in batches:
-            self._sink.write(batch)
+            self._sink.write(self._quota.of(markerjit.Batch((), batch, {})).columns)
         return bool(batches)

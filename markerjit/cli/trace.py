@@ -234,11 +234,12 @@ def _trace_into(
         taken = _Remarks(by_pid, options)
         printing = Output(end, streams)
         copier = None
+        quota = recording.Quota(options.events)
         if path:
             if options.output == "-":
                 copier = streamed.Copier(path, printing.write)
-            files = (files_of if len(processes.pids) > 1 else AloneFile)(path, options)
-            _write_files(fleet, options, files, end, taken, after, copier)
+            files = (files_of if len(processes.pids) > 1 else AloneFile)(path, options, quota)
+            _write_files(fleet, quota, files, end, taken, after, copier)
         else:
             pids = None if processes.is_single else _pids_by_type(by_pid)
             printer = Printer(options, streams, pids, callback, end, printing)
@@ -254,7 +255,7 @@ def _trace_into(
         printer.print_rest()
         count = printer.count, printer.left_out
     else:
-        count = sum(stream.statistics().events for stream in streams), 0
+        count = quota.count(sum(stream.statistics().events for stream in streams)), 0
     would_help = _remedies(streams, options)
     _print_summary(*count, streams, options, printing, would_help)
     _refuse_lost(by_pid)
@@ -328,7 +329,7 @@ class _Remarks:
 
 def _write_files(
     fleet: markerjit.Fleet,
-    options: argparse.Namespace,
+    quota: recording.Quota,
     files: Files,
     end: End,
     taken: _Remarks,
@@ -348,8 +349,9 @@ def _write_files(
             copier.copy_new()
         taken.print_new()
         events = sum(stream.statistics().events for stream in streams)
-        progress.show(events, sum(stream.statistics().lost for stream in streams))
-        if options.events is not None and events >= options.events:
+        lost = sum(stream.statistics().lost for stream in streams)
+        progress.show(quota.count(events), lost)
+        if quota.is_used_up:
             break
         if not busy:
             time.sleep(POLL_S)

@@ -17,15 +17,10 @@ def write_events(
     """Write all events that a stream brings. `exact`: the stream ends in the middle of a packet, so
     that packets cannot be written as they were recorded."""
     info = trace_info(target, tuple(stream.types.values()), stream.clock())
-    sink = open_sink(path, info, force=force)
+    sink = open_sink(path, info, force=force, of_columns=exact)
     try:
-        of_packets = takes_packets(sink)
-        whole = of_packets and not exact
-        for batch in stream.record_batches(packets=whole, columns=not whole):
-            if of_packets and not whole:
-                from markerjit.trace.encode import with_packets
-
-                batch = with_packets(batch)
+        packets = takes_packets(sink)
+        for batch in stream.record_batches(packets=packets, columns=not packets):
             sink.write(batch)
     finally:
         sink.close(stream.lost())

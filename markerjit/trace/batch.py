@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from markerjit.arguments import check_int
 from markerjit.errors import Refused
 from markerjit.model import Event
 from markerjit.printable import counted
@@ -57,6 +58,16 @@ class Batch(NamedTuple):
             raise _no_clock()
         pieces = to_events(self.columns, self.clock, self.pid)
         return [event for piece in pieces for event in piece]
+
+    def first(self, count: int) -> Batch:
+        """The batch with the first `count` records of its columns, in order of time, and without
+        packets. Raises Refused where `count` is below 0."""
+        from markerjit.ring.columns import Slices
+
+        check_int("count", count, 0)
+        if count >= self.records:
+            return self._replace(packets=())
+        return self._replace(packets=(), columns=Slices(self.columns).take(count) if count else ())
 
     def to_arrow(self) -> Any:
         """The records of the columns as a pyarrow.Table, in order of time. Its columns are those of

@@ -11,13 +11,14 @@ import fnmatch
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from markerjit.arguments import check_flag, check_is, check_path
 from markerjit.errors import BadTrace, Refused
+from markerjit.trace.batch import Batch
 from markerjit.trace.files import exists
 from markerjit.trace.missing import missing
 from markerjit.trace.reading import Trace
@@ -98,8 +99,9 @@ def needs_all_first(path: str) -> bool:
     return format_of(os.fspath(path)).all_first
 
 
-def open_sink(path: str, info: TraceInfo, *, force: bool = False) -> Sink:
-    """A writer of a new trace, in the format of its name.
+def open_sink(path: str, info: TraceInfo, *, force: bool = False, of_columns: bool = False) -> Sink:
+    """A writer of a new trace, in the format of its name. With `of_columns` it writes the columns
+    of a batch whatever the format.
 
     Raises Refused where the file exists, unless `force`; Unsupported where a package is missing.
     """
@@ -108,8 +110,10 @@ def open_sink(path: str, info: TraceInfo, *, force: bool = False) -> Sink:
     check_flag("force", force)
     path = os.fspath(path)
     format_ = format_of(path)
+    check_flag("of_columns", of_columns)
     _check_kind(path)
-    return format_.write(path, info, force)
+    sink = format_.write(path, info, force)
+    return _OfColumns(sink) if of_columns and takes_packets(sink) else sink
 
 
 def check_output(path: str, *, force: bool = False) -> None:
@@ -139,6 +143,21 @@ def check_output(path: str, *, force: bool = False) -> None:
         raise Refused(f"cannot write {path}: there is no directory {parent}")
     if not os.access(path if os.path.exists(path) else parent, os.W_OK):
         raise Refused(f"cannot write {path}: permission denied")
+
+
+class _OfColumns:
+    """A sink of packets that makes them of columns."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, batch: Batch) -> None:
+        from markerjit.trace.encode import with_packets
+
+        self._sink.write(with_packets(batch))
+
+    def close(self, lost: Mapping[tuple[int, str], int]) -> None:
+        self._sink.close(lost)
 
 
 def takes_packets(sink: Sink) -> bool:

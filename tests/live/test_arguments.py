@@ -261,7 +261,10 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "list_file_usdt": (markerjit.list_file_usdt, listed),
         "compile_probe": (markerjit.compile_probe, probe),
         "compiled_probe": (markerjit.compiled_probe, {"probe": "count"}),
-        "open_sink": (markerjit.open_sink, {"path": path, "info": info, "force": False}),
+        "open_sink": (
+            markerjit.open_sink,
+            {"path": path, "info": info, "force": False, "of_columns": False},
+        ),
         "is_joint": (markerjit.is_joint, {"path": path}),
         "needs_all_first": (markerjit.needs_all_first, {"path": path}),
         "join_traces": (

@@ -376,3 +376,64 @@ def test_several_processes_are_refused_what_they_cannot_have(
     for program in programs:
         with markerjit.View(program.pid) as view:
             assert not view.has_runtime
+
+
+# ---- no more than were asked for -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_file_has_no_more_events_than_were_asked_for(
+    target: Callable, tmp_path: Path, suffix: str
+) -> None:
+    """The rings have many more by then."""
+    program = target("truth_threads", "4")
+    path = tmp_path / f"events.{suffix}"
+
+    done = cli("trace", program.pid, "truth_loop", "-n", "1234", "-o", path)
+
+    assert done.returncode == 0, done.stderr
+    assert f"1,234 events in {path}" in done.stderr
+    assert markerjit.summarise(markerjit.open_trace(str(path))).events == 1234
+
+
+@pytest.mark.parametrize("name", ["all.ctf", "all.jsonl", "all.parquet"])
+@pytest.mark.parametrize("more", [(), ("--follow",)])
+def test_files_of_several_processes_have_no_more_together(
+    target: Callable, tmp_path: Path, name: str, more: Sequence[str]
+) -> None:
+    pids = ",".join(str(target("truth_threads", "2").pid) for _ in range(2))
+    path = tmp_path / name
+
+    done = cli("trace", *more, pids, "truth_loop", "-n", "777", "-o", path)
+
+    assert done.returncode == 0, done.stderr
+    assert f"777 events in {path}" in done.stderr
+    traces = markerjit.open_traces(str(path))
+    assert sum(markerjit.summarise(trace).events for trace in traces) == 777
+
+
+def test_what_a_killed_trace_has_left_is_named_by_the_next_one(
+    target: Callable, tmp_path: Path
+) -> None:
+    """A trace that still runs is not named."""
+    program = target("truth_threads", "2")
+    path = tmp_path / "all.parquet"
+    follow = ("trace", "--follow", program.pid, "truth_loop", "-o", path)
+    with running(*follow) as tracer:
+        wait_until(lambda: any(tmp_path.glob(".all.parquet-*/all.ctf/*/*")), "its traces")
+        other = cli("trace", "--follow", target("truth_threads", "2").pid, "truth_loop", "-n", "10",
+                    "-o", tmp_path / "all.parquet")  # fmt: skip
+        tracer.kill()
+        tracer.communicate()
+    (left,) = tmp_path.glob(".all.parquet-*/all.ctf")
+
+    done = cli(*follow, "-n", "10", "--force")
+
+    assert other.returncode == 0 and str(left) not in other.stderr, other.stderr
+    assert done.returncode == 0, done.stderr
+    assert (
+        f"an earlier trace ended before it was made into all.parquet; it is in {left}"
+        in done.stderr
+    )
+    assert markerjit.open_traces(str(left))
+    assert [*tmp_path.glob(".all.parquet-*/all.ctf")] == [left]
