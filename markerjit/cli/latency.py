@@ -256,7 +256,9 @@ class _View:
             return
         header = [*key_header(options.by or "name"), *CALL_HEADER]
         rows = latencies.rows[: options.top]
-        output.print_table(header, [[*key_words(row.key), *call_cells(row)] for row in rows])
+        output.print_table(
+            header, [[*key_words(row.key, row.names), *call_cells(row)] for row in rows]
+        )
         left = len(latencies.rows) - len(rows)
         keys = counted(len(latencies.rows), "key")
         rest = f", {left:,} not shown" if left else ""

@@ -251,17 +251,18 @@ def with_names(
     answers: Answers, parts: Sequence[KeyPart], name_of: Callable[[int], str]
 ) -> Answers:
     """The answers with the names of the pointers of their keys."""
-    pointers = [part.type is Type.POINTER for part in parts]
-    rows = tuple(
-        row._replace(
-            names=tuple(
-                name_of(value) if is_pointer and isinstance(value, int) else None
-                for value, is_pointer in zip(row.key, pointers, strict=True)
-            )
-        )
-        for row in answers.rows
-    )
+    rows = tuple(row._replace(names=names_of_key(row.key, parts, name_of)) for row in answers.rows)
     return answers._replace(rows=rows)
+
+
+def names_of_key(
+    key: Sequence[KeyValue], parts: Sequence[KeyPart], name_of: Callable[[int], str]
+) -> tuple[str | None, ...]:
+    """The names of a key's pointers, and None of its other parts."""
+    return tuple(
+        name_of(value) if part.type is Type.POINTER and isinstance(value, int) else None
+        for value, part in zip(key, parts, strict=True)
+    )
 
 
 def with_stacks(

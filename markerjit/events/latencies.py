@@ -25,12 +25,14 @@ class LatencyRow(NamedTuple):
     sketch       of all calls
     sum_ns       and their sum
     longest_ns   the longest one; None of an interval
+    names        of the parts of the key that are pointers, and None of the others; () where none is
     """
 
     key: tuple[KeyValue, ...]
     sketch: Sketch
     sum_ns: int
     longest_ns: int | None
+    names: tuple[str | None, ...] = ()
 
     @property
     def calls(self) -> int:

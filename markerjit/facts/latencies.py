@@ -36,7 +36,12 @@ def call_facts(latencies: Latencies) -> Json:
     """The calls of each key, those that had the most time in all first."""
     return {
         "rows": [
-            {"key": list(row.key), "calls": row.calls, **_times_facts(row)}
+            {
+                "key": list(row.key),
+                **({"names": list(row.names)} if row.names else {}),
+                "calls": row.calls,
+                **_times_facts(row),
+            }
             for row in latencies.rows
         ]
     }

@@ -129,7 +129,11 @@ def ask_latency(timed: Timed, begins: Sequence[Scope], ends: Sequence[Scope]) ->
     )
     if any(part.type is Type.STACK for part in parts):
         sentence = "a latency has no stack in its key, as count and its kin have"
-        raise BadQuestion(sentence, timed.by, 0, 0)
+        if timed.took:
+            sentence += (
+                f"; stat PID func:NAME:return {timed.took} --by stack adds up durations by it"
+            )
+        raise BadQuestion(sentence, timed.by, 0, len(timed.by))
     pairing = Pairing(parts, first, last)
     if pairing.key_words > MOST_WORDS:
         raise BadQuestion(

@@ -11,15 +11,16 @@ added up by key.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from time import monotonic_ns, sleep, time_ns
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import markerjit.abi as abi
 from markerjit.arena.aggregates import Aggregate, Size, Ticks
 from markerjit.arena.arena import Arena
-from markerjit.errors import Reason, Refused
+from markerjit.errors import MarkerError, Reason, Refused
+from markerjit.events.aggregates import names_of_key
 from markerjit.events.call_latencies import (
     SumsOfCalls,
     latencies_of_calls,
@@ -43,6 +44,7 @@ from markerjit.questions import Lack
 from markerjit.questions.aggregates import keys_of
 from markerjit.questions.latencies import WORDS, Pairing, Side, Timed
 from markerjit.questions.scope import NAME
+from markerjit.questions.types import Type
 from markerjit.remote.native import clock_pair
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.counter import time_to_use
@@ -56,6 +58,9 @@ from markerjit.session.switch import Switcher
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
 from markerjit.tuples import NamedTuple
+
+if TYPE_CHECKING:  # imported where a key has pointers
+    from markerjit.session.addresses import AddressNames
 
 DEFAULT_ROOM = 2048
 """Begins that may wait at a time."""
@@ -144,6 +149,7 @@ class _Prepared(NamedTuple):
     legs: Sequence[Leg]
     source: Source[Any]
     reader: Reader[Any]
+    has_names: bool = False
 
 
 @contextmanager
@@ -152,8 +158,20 @@ def timed(switcher: Switcher, timing: Timing) -> Iterator[Latency]:
     Refused where another reader holds one of the markers, or there is no room."""
     clock = _clock(timing)  # may wait for the clocks to move, which nobody else has to wait for
     prepare = _prepare_calls if timing.timed.took else _prepare
-    with held(switcher, lambda turn: prepare(turn, switcher, timing, clock)) as prepared:
-        yield Latency(prepared.source, prepared.reader)
+    with (
+        ExitStack() as behind,
+        held(switcher, lambda turn: prepare(turn, switcher, timing, clock)) as prepared,
+    ):
+        latency = Latency(prepared.source, prepared.reader)
+        if prepared.has_names:
+            behind.callback(_look_up, latency)  # when the markers are off
+        yield latency
+
+
+def _look_up(latency: Latency) -> None:
+    """At the end, as long as there is a session: find the names of the last keys."""
+    with suppress(MarkerError):
+        latency.read()
 
 
 def _signatures(sites: Sequence[Site]) -> list[Signature]:
@@ -238,13 +256,29 @@ def _prepare_calls(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibr
     markers = _markers(recorders, [(way, probe)])
     are_names = [part.strip() == NAME for part in keys_of(timed.by)] if timed.by else []
 
+    addresses: AddressNames | None = None
+    if any(part.type is Type.POINTER for part in pairing.key):
+        from markerjit.session.addresses import AddressNames
+
+        addresses = AddressNames(turn.target)
+        addresses.prepare()
+
     def latencies(now: SumsOfCalls, before: SumsOfCalls | None) -> Latencies:
-        return latencies_of_calls(now, before, pairing.key, are_names)
+        times = latencies_of_calls(now, before, pairing.key, are_names)
+        if addresses is None:
+            return times
+        return times._replace(
+            rows=tuple(
+                row._replace(names=names_of_key(row.key, pairing.key, addresses.of))
+                for row in times.rows
+            )
+        )
 
     def slow(rows: Sequence[bytes]) -> list[SlowPair]:
         return slow_calls(rows, markers, clock)
 
-    return _Prepared(recorders, [leg], source, Reader(sums_of_calls, latencies, slow, _NO_CALLS))
+    reader = Reader(sums_of_calls, latencies, slow, _NO_CALLS)
+    return _Prepared(recorders, [leg], source, reader, addresses is not None)
 
 
 def _need(turn: Turn, switcher: Switcher, legs: Sequence[Leg]) -> Recorders:

@@ -252,3 +252,7 @@ def test_what_no_reader_would_look_up_is_refused(target: Callable) -> None:
 
     assert paired.returncode == 1
     assert "a latency has no stack in its key" in paired.stderr
+    assert "stat PID" not in paired.stderr
+    timed = cli("latency", program.pid, name, "--by", "stack")
+    assert timed.returncode == 1
+    assert "stat PID func:NAME:return dur --by stack adds up durations" in timed.stderr

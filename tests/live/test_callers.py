@@ -168,3 +168,20 @@ def test_names_are_known_when_the_session_has_ended(target: Callable) -> None:
     assert {row.names[0].partition("+")[0] for row in known.rows} >= {"direct", "pointed"}
     seen._known.clear()
     assert all(row.names == (f"{row.key[0]:#x}",) for row in adding.read().rows)
+
+
+def test_times_of_calls_are_by_the_name_of_the_caller(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with (
+        markerjit.attach(program.pid) as session,
+        session.latency("func:leaf", by="caller, tid") as latency,
+    ):
+        program.ask("run 5")
+    times = latency.read()
+
+    calls: Counter[str] = Counter()
+    for row in times.rows:
+        calls[str(row.names[0]).partition("+")[0]] += row.calls
+    assert (calls["direct"], calls["pointed"]) == (10, 5)
+    assert all(row.names[1] is None for row in times.rows)

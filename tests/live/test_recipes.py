@@ -118,6 +118,20 @@ def test_recipes_of_the_c_library_have_the_sizes(python: Target) -> None:
     assert (64, 127) in sizes
 
 
+def test_recipes_of_the_c_library_have_the_times(python: Target) -> None:
+    reads = asked("libc-read-times", python.pid, partial(work, python))[-1]
+    writes = asked("libc-write-times", python.pid, partial(work, python))[-1]
+
+    # Of the pipe. Python may write a line to its standard output in two pieces.
+    reads_of, writes_of = (
+        {row["key"][0]: row["calls"] for row in document["rows"]} for document in (reads, writes)
+    )
+    assert [calls for fd, calls in reads_of.items() if fd > 2] == [1]
+    assert [calls for fd, calls in writes_of.items() if fd > 2] == [1]
+    assert writes_of[1] >= 1
+    assert all(0 < row["sum_ns"] <= row["calls"] * row["longest_ns"] for row in reads["rows"])
+
+
 def test_recipe_of_exceptions_prints_their_types(
     tmp_path: Path, start: Start, needs_tool: Callable[[str, str], str]
 ) -> None:
