@@ -2,9 +2,12 @@
 
 A program that works on small objects, and says how long each turn took, is run in each of the ways
 in turn, in another order in each round. A table has the median of all turns of a way, its range
-over the rounds, and how much longer a turn took than without anything. `markerjit alloc` is
-attached to the running program; heaptrack is preloaded, and memray starts it. A way whose tool is
-not here is left out, and said.
+over the rounds, how much longer a turn took than without anything, the same of the processor time
+of the program, and which part of the events was lost. The processor time is what the program itself
+takes: it says little of a tool that makes it wait (--lossless), and more than the time where the
+machine is busy with other work. `markerjit alloc` is attached to the running program; heaptrack is
+preloaded, and memray starts it; neither of these loses anything. A way whose tool is not here is
+left out, and said.
 
     python bench/allocations.py [--rounds N] [--turns N] [--json FILE]
 
@@ -40,9 +43,9 @@ print("ready", flush=True)
 while not os.path.exists(sys.argv[2]):
     time.sleep(0.01)
 for _ in range(turns):
-    began = time.perf_counter_ns()
+    began, used = time.perf_counter_ns(), time.process_time_ns()
     turn(20000)
-    print(time.perf_counter_ns() - began, flush=True)
+    print(time.perf_counter_ns() - began, time.process_time_ns() - used, flush=True)
 """
 BARE = "nothing"
 
@@ -53,6 +56,7 @@ def ways(folder: Path, memray: str | None) -> dict[str, list[str] | None]:
     return {
         BARE: [],
         "markerjit alloc": [],
+        "markerjit alloc --by stack": [],
         "markerjit alloc --lossless": [],
         "heaptrack": heaptrack and [heaptrack, "-r", "-o", str(folder / "heap")],
         "memray": memray and [memray, "run", "-q", "-f", "-o", str(folder / "memray.bin")],
@@ -61,8 +65,11 @@ def ways(folder: Path, memray: str | None) -> dict[str, list[str] | None]:
     }  # type: ignore[return-value]
 
 
-def turns_of(way: str, begin: Sequence[str], program: Path, count: int) -> list[int]:
-    """How long each turn took, in nanoseconds."""
+def turns_of(
+    way: str, begin: Sequence[str], program: Path, count: int
+) -> tuple[list[list[int]], dict[str, int]]:
+    """How long each turn took, and the processor time that it took of the program, in nanoseconds;
+    and what was seen and lost, of a way that says so."""
     python = [] if begin and "memray" in begin[0] else [sys.executable]
     environment = {**os.environ, "PYTHONMALLOC": "malloc"}
     go = program.with_name("go")
@@ -80,15 +87,18 @@ def turns_of(way: str, begin: Sequence[str], program: Path, count: int) -> list[
         if way.startswith("markerjit"):
             options = way.split()[2:]
             follower = subprocess.Popen(
-                [sys.executable, "-m", "markerjit", "alloc", str(running.pid), *options],
+                [sys.executable, "-m", "markerjit", "alloc", str(running.pid), "--json", *options],
                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             )  # fmt: skip
             wait_until_on(running.pid)
         go.touch()
-        turns = [int(line) for line in running.stdout if line.strip().isdigit()]
+        pairs = [line.split() for line in running.stdout]
+        turns = [[int(word) for word in pair] for pair in pairs if "".join(pair).isdigit()]
+        seen = {}
         if follower:
-            follower.communicate()
-    return turns
+            document = json.loads(follower.communicate()[0])
+            seen = {name: document[name] for name in ("allocations", "events", "lost")}
+    return turns, seen
 
 
 def wait_until_on(pid: int) -> None:
@@ -108,7 +118,8 @@ def main() -> None:
     parser.add_argument("--memray", default=shutil.which("memray"))
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
-    samples: dict[str, list[list[int]]] = {}
+    samples: dict[str, list[list[list[int]]]] = {}
+    seen: dict[str, list[dict[str, int]]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         program = folder / "program.py"
@@ -121,19 +132,37 @@ def main() -> None:
             order = [way for way, begin in every.items() if begin is not None]
             random.shuffle(order)
             for way in order:
-                turns = turns_of(way, every[way] or [], program, options.turns)
+                turns, counts = turns_of(way, every[way] or [], program, options.turns)
                 samples.setdefault(way, []).append(turns)
-    medians = {
-        way: [statistics.median(turns) for turns in rounds] for way, rounds in samples.items()
-    }
-    bare = statistics.median(medians[BARE])
-    print(f"{'WAY':28} {'TURN':>9} {'RANGE':>19} {'FACTOR':>7}")
-    for way, of_rounds in medians.items():
-        median = statistics.median(of_rounds)
-        span = f"{min(of_rounds) / 1e6:.1f}-{max(of_rounds) / 1e6:.1f} ms"
-        print(f"{way:28} {median / 1e6:6.1f} ms {span:>19} {median / bare:7.2f}")
+                seen.setdefault(way, []).append(counts)
+    print_table(samples, seen)
     if options.json:
-        Path(options.json).write_text(json.dumps(samples) + "\n")
+        Path(options.json).write_text(json.dumps({"turns": samples, "seen": seen}) + "\n")
+
+
+def print_table(
+    samples: dict[str, list[list[list[int]]]], seen: dict[str, list[dict[str, int]]]
+) -> None:
+    """A row for each way."""
+    medians = [
+        {way: [statistics.median(turn[at] for turn in turns) for turns in rounds]
+         for way, rounds in samples.items()}
+        for at in (0, 1)
+    ]  # fmt: skip
+    bare = [statistics.median(of_ways[BARE]) for of_ways in medians]
+    print(
+        f"{'WAY':28} {'TURN':>9} {'RANGE':>17} {'FACTOR':>7} {'CPU':>9} {'FACTOR':>7} {'LOST':>6}"
+    )
+    for way in sorted(samples, key=lambda way: statistics.median(medians[1][way])):
+        wall, cpu = (statistics.median(of_ways[way]) for of_ways in medians)
+        span = f"{min(medians[0][way]) / 1e6:.0f}-{max(medians[0][way]) / 1e6:.0f} ms"
+        counts = [each for each in seen[way] if each]
+        lost, events = (sum(each[name] for each in counts) for name in ("lost", "events"))
+        share = f"{lost / max(lost + events, 1):.1%}" if counts else "-"
+        print(
+            f"{way:28} {wall / 1e6:6.1f} ms {span:>17} {wall / bare[0]:7.2f} {cpu / 1e6:6.1f} ms "
+            f"{cpu / bare[1]:7.2f} {share:>6}"
+        )
 
 
 if __name__ == "__main__":
