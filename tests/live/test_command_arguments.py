@@ -260,8 +260,10 @@ def test_traces_of_several_processes_are_summed_up_one_by_one(both: Path) -> Non
     assert "process 2 (" in cli("read", both, "--stats").stdout
 
 
-def test_traces_of_several_processes_are_converted_one_by_one(both: Path, tmp_path: Path) -> None:
-    one_line(cli("read", both, "-o", tmp_path / "a.txt"), "convert one of .*pid-1.ctf, .*pid-2.ctf")
+def test_a_format_of_one_process_is_refused_for_several(both: Path, tmp_path: Path) -> None:
+    done = cli("read", both, "-o", tmp_path / "a.txt")
+
+    one_line(done, r"several programs .* a directory that ends in \.ctf, .* \.jsonl, \.pftrace")
 
 
 def test_a_live_trace_of_two_processes_can_be_read_again(target: Callable, tmp_path: Path) -> None:
