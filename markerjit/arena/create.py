@@ -25,8 +25,9 @@ from markerjit.arena.facts import (
 )
 from markerjit.arena.find import Unfinished, is_memfd, memfd_at, open_descriptor
 from markerjit.arena.markers import fnv1a
+from markerjit.arena.needed import UNLOCKED
 from markerjit.arena.store import FileStore
-from markerjit.errors import MarkerError, NotPermitted, Refused
+from markerjit.errors import MarkerError, NotPermitted, Refused, Unsupported
 from markerjit.memory import Mapping, Memory
 from markerjit.model import RemoteAddress
 from markerjit.proc.owner import ourselves
@@ -37,6 +38,8 @@ from markerjit.remote.calls import (
     SYS_MADVISE,
     SYS_MEMFD_CREATE,
     SYS_MMAP,
+    SYS_MPROTECT,
+    SYS_MUNLOCK,
     SYS_MUNMAP,
     Call,
     Caller,
@@ -45,6 +48,7 @@ from markerjit.remote.calls import (
     Text,
     Thread,
 )
+from markerjit.remote.filters import Filters
 from markerjit.remote.native import package_file
 
 DEFAULT_RING_SIZE = 1 << 20
@@ -59,7 +63,7 @@ MAX_EDITS = 1 << 19
 AGGREGATE_PAGES = 1024
 """Of the aggregates, for each ring: 4 MiB of addresses, a quarter of the ring's."""
 
-_PROT_READ, _PROT_WRITE, _PROT_EXEC = 1, 2, 4
+_PROT_NONE, _PROT_READ, _PROT_WRITE, _PROT_EXEC = 0, 1, 2, 4
 _MAP_SHARED, _MAP_PRIVATE, _MAP_FIXED, _MAP_ANONYMOUS = 1, 2, 0x10, 0x20
 _MFD_CLOEXEC = 1
 _NAME = abi.NAME + b"\0"
@@ -91,7 +95,9 @@ def create_arena(
     with open(package_file("runtime.bin"), "rb") as file:
         code = file.read()
     geometry = _geometry(ring_size)
-    descriptor, threads = _make_memfd(pid, caller)
+    status = read_status(pid)
+    unlocked = status.locks_memory and _may_unlock(pid)
+    descriptor, threads = _make_memfd(pid, caller, status.descriptor_slots)
     undo: list[Call] = []
     with contextlib.ExitStack() as failing:
         failing.callback(_undo_all, pid, caller, descriptor, undo)
@@ -100,7 +106,7 @@ def create_arena(
         # By us and not by the target, which its limit of file sizes would kill (RLIMIT_FSIZE).
         store.resize(geometry.size)
         store.write(0, code)
-        base = _map(caller, descriptor, geometry)
+        base = _map(caller, descriptor, geometry, unlocked=unlocked)
         undo.append(_unmap(base, geometry.size))
         control = _control(geometry, code, base)
         control.tid_offset = find_tid_offset(memory, pid, threads[:_SEARCHED])
@@ -165,14 +171,24 @@ def _unmap(start: int, size: int) -> Call:
     return Call("munmap", SYS_MUNMAP, (start, size))
 
 
-def _make_memfd(pid: int, caller: Caller) -> tuple[int, list[Thread]]:
-    """A memfd in the target: its descriptor, of a number out of the way where one can be had; and
-    some of the target's threads.
+def _may_unlock(pid: int) -> bool:
+    """Whether no filter forbids the calls for memory that is not locked. Where one does, the arena
+    is locked like all that the process maps."""
+    try:
+        Filters(pid, lambda: UNLOCKED).check(set())
+    except Unsupported:
+        return False
+    return True
+
+
+def _make_memfd(pid: int, caller: Caller, slots: int) -> tuple[int, list[Thread]]:
+    """A memfd in the target, whose table of descriptors has so many slots: its descriptor, of a
+    number out of the way where one can be had; and some of the target's threads.
 
     Alone, because a thread that closes descriptors which it does not know, and opens its own, could
     give another file the number that is closed here.
     """
-    high = max(read_status(pid).descriptor_slots - _SLOTS_BELOW_END, 0)
+    high = max(slots - _SLOTS_BELOW_END, 0)
     calls = [
         Call("memfd_create", SYS_MEMFD_CREATE, (Text(_NAME), _MFD_CLOEXEC)),
         Call("fcntl(F_DUPFD)", SYS_FCNTL, (Result(0), _F_DUPFD_CLOEXEC, high)),
@@ -189,16 +205,26 @@ def _make_memfd(pid: int, caller: Caller) -> tuple[int, list[Thread]]:
     return results[1], threads
 
 
-def _map(caller: Caller, descriptor: int, geometry: Geometry) -> RemoteAddress:
+def _map(caller: Caller, descriptor: int, geometry: Geometry, *, unlocked: bool) -> RemoteAddress:
     """Map the arena, and in it the page that tells a fork's child, with what else is private of the
-    process. Raises CallFailed, undone."""
+    process. Raises CallFailed, undone.
+
+    A process that locks what it maps (mlockall) would get every page of the arena at once, while it
+    is stopped. Pages without access are not made, and `unlocked` they stay so until they are used.
+    """
     size, own = geometry.size, geometry.private_size
     read_write, read_exec = _PROT_READ | _PROT_WRITE, _PROT_READ | _PROT_EXEC
     fixed_shared = _MAP_SHARED | _MAP_FIXED
     private = _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_FIXED
     alive = Result(0, abi.ALIVE)
+    access = _PROT_NONE if unlocked else read_write
+    unlock = (
+        Call("munlock", SYS_MUNLOCK, (Result(0), size)),
+        Call("mprotect", SYS_MPROTECT, (Result(0), size, read_write)),
+    )
     calls = [
-        Call("mmap", SYS_MMAP, (0, size, read_write, _MAP_SHARED, descriptor, 0)),
+        Call("mmap", SYS_MMAP, (0, size, access, _MAP_SHARED, descriptor, 0)),
+        *(unlock if unlocked else ()),
         # Not by mprotect, which a program may have forbidden itself (PR_SET_MDWE).
         Call("mmap", SYS_MMAP, (Result(0), CODE_SIZE, read_exec, fixed_shared, descriptor, 0)),
         Call("mmap", SYS_MMAP, (alive, own, read_write, private, -1, 0)),

@@ -74,12 +74,13 @@ KEEPING: tuple[NeededCall, ...] = (
 """Those for the memory where entries of functions keep their arguments for the exits (stash.py),
 besides the others."""
 
-WALKING: tuple[NeededCall, ...] = (
+UNLOCKED: tuple[NeededCall, ...] = (
     _mmap(0, _SHARED, None, 0),
     NeededCall("munlock", calls.SYS_MUNLOCK, ()),
     NeededCall("mprotect", calls.SYS_MPROTECT, (None, None, _READ_WRITE)),
 )
-"""Those for the memory of stacks (stacks.py), besides the others."""
+"""Those for shared memory that a process does not lock with all of its own, besides the others: of
+stacks (stacks.py), and of an arena where a process locks its memory (create.py)."""
 
 WAITING: tuple[NeededCall, ...] = (
     # native/src/runtime/wait.c. Given errors, it does not wait, or without sleeping.

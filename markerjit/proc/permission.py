@@ -43,6 +43,7 @@ class ProcessStatus(NamedTuple):
     descriptor_slots: int
     has_memory: bool
     shadow_stack: bool = False
+    locks_memory: bool = False
 
 
 class Credentials(NamedTuple):
@@ -69,6 +70,7 @@ def read_status(pid: int) -> ProcessStatus:
         descriptor_slots=int(_line(text, "FDSize", "0")),
         has_memory="\nVmSize:" in text,
         shadow_stack="shstk" in _line(text, "x86_Thread_features", "").split(),
+        locks_memory=_line(text, "VmLck", "0").split()[0] != "0",
     )
 
 

@@ -467,13 +467,13 @@ class Switcher:
         question = request.probe.question if request.on else None
         if question and _ABOUT_STACKS.search(question.whole):
             from markerjit.arena.find import process_of
-            from markerjit.arena.needed import WALKING
+            from markerjit.arena.needed import UNLOCKED
             from markerjit.arena.stacks import make_stacks, stacks_of
             from markerjit.remote.filters import Filters
 
             if stacks_of(arena) is None:
                 pid, trust = self.target.pid, self.target.trusts_filters
-                Filters(pid, lambda: WALKING, trust=trust).check(set())
+                Filters(pid, lambda: UNLOCKED, trust=trust).check(set())
                 make_stacks(arena, process_of(arena, turn.caller()))
             self._refresh_stacks(turn)
 

@@ -544,15 +544,15 @@ int main(void) {
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may lock so much memory")
-def test_a_process_that_locks_its_memory_does_not_get_all_of_a_stash(tmp_path: Path) -> None:
+def test_a_process_that_locks_its_memory_gets_no_page_of_an_arena_too_early(tmp_path: Path) -> None:
     source, path = tmp_path / "locked.c", tmp_path / "locked"
     source.write_text(LOCKED)
     made = Compiler("gcc").run("-O2", source, "-o", path)
     assert made.returncode == 0, made.stderr
 
     with answering.started(path) as program, markerjit.attach(program.pid) as session:
-        session.enable("func:locked:passed")
         before = resident_kb(program.pid)
+        session.enable("func:locked:passed")
         with session.trace("func:locked:passed:return") as stream:
             assert program.answers()
             (event,) = stream.drain()
@@ -600,6 +600,8 @@ extern "C" __attribute__((noinline)) long outer(long n) {
 
 int main() {
     char line[8];
+    std::puts("ready");
+    std::fflush(stdout);
     while (std::fgets(line, sizeof line, stdin)) {
         unsigned long caught = 0;
         for (long n = 0; n < 900; n++) {
@@ -626,6 +628,7 @@ def test_exceptions_leave_arguments_that_nobody_gets(tmp_path: Path) -> None:
         [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as program:
         assert program.stdin and program.stdout
+        assert program.stdout.readline() == "ready\n"
         names = "func:throwing:inner:return,func:throwing:outer:return"
         with markerjit.attach(program.pid) as session, session.trace(names) as stream:
             print("go", file=program.stdin, flush=True)
