@@ -237,6 +237,10 @@ def test_turn_goes_on_where_what_was_left_cannot_be_switched_off(
     from markerjit.session.switch import Switcher
 
     program = target("truth_pairs", "1")
+    command = [sys.executable, "-m", "markerjit", "latency", str(program.pid)]
+    with subprocess.Popen([*command, "truth_begin", "truth_end"]) as controller:
+        wait_until(lambda: cli("status", program.pid).stdout.count("on (") == 2, "both are on")
+        controller.kill()
     refused = []
 
     def refuse(self: Switcher, turn: object) -> None:
