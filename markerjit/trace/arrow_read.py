@@ -123,7 +123,7 @@ class _TableTrace(ColumnTrace):
             rows = rows.filter(pc.equal(rows.column("pid"), self._pid))
         numbers = self._numbers(rows)
         present = np.unique(numbers).tolist()
-        for number in sorted(present, key=lambda number: self.info.types[number].id):
+        for number in sorted(present, key=lambda number: self._types[number].id):
             of_type = numbers == number
             selected = rows if of_type.all() else rows.filter(pa.array(of_type))
             kind = self._types[number]
