@@ -31,6 +31,11 @@ _TICKETS = (1 << 64) // AGGREGATES
 _DIRECTORY = page_up(AGGREGATES * abi.AGGREGATE_SIZE)
 
 
+ROOM_WITHOUT_KEY = 8
+"""Numbers that all events share where there is no key: threads that add the first events at once
+may each give it one."""
+
+
 class Size(NamedTuple):
     """How large an aggregate is: words of a key, words that are counted up for each, and keys. Of
     pairs: `room` begins that wait at a time, with `held_words` behind the key of each, one set of

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from markerjit.arena.aggregates import Size, Words
+from markerjit.arena.aggregates import ROOM_WITHOUT_KEY, Size, Words
 from markerjit.errors import MarkerError
 from markerjit.events.aggregates import (
     Answers,
@@ -152,7 +152,7 @@ def _prepare(turn: Turn, switcher: Switcher, job: Job) -> _Prepared:
     recorders = switcher.need_arena(turn, sites, request)
     refuse_added_up(turn.target, recorders, sites)
     room = job.keys or DEFAULT_KEYS.get(shape.does, _KEYS)
-    size = Size(shape.key_words, words_of(shape), room if shape.key else 1)
+    size = Size(shape.key_words, words_of(shape), room if shape.key else ROOM_WITHOUT_KEY)
     legs = (Leg(job.name, sites, request),)
     aggregate = make(turn, recorders, legs, size)
     arena = recorders.arena

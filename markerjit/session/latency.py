@@ -17,7 +17,7 @@ from time import monotonic_ns, sleep, time_ns
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import markerjit.abi as abi
-from markerjit.arena.aggregates import Aggregate, Size, Ticks
+from markerjit.arena.aggregates import ROOM_WITHOUT_KEY, Aggregate, Size, Ticks
 from markerjit.arena.arena import Arena
 from markerjit.errors import MarkerError, Reason, Refused
 from markerjit.events.aggregates import names_of_key
@@ -246,9 +246,9 @@ def _prepare_calls(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibr
     leg = Leg(name, way.sites, timing.on._replace(probe=probe))
     recorders = _need(turn, switcher, [leg])
     _check_clock(recorders.arena, clock)
-    room = timing.room or (max(len(names), _KEYS) if timed.by else 1)
+    room = timing.room or max(len(names), _KEYS)
     slow_words = abi.SLOW_WORDS + max(side.field_words for side in way.sides.values())
-    size = Size(pairing.key_words, WORDS, room if timed.by else 1)
+    size = Size(pairing.key_words, WORDS, room if timed.by else ROOM_WITHOUT_KEY)
     if timed.slower_ns is not None:
         size = size._replace(slow_words=slow_words, slow_room=_SLOW_ROOM)
     aggregate = make(turn, recorders, [leg], size, _ticks(timing, clock))

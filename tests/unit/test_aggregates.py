@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from markerjit.abi import AGGREGATE_SIZE, AggregateEntry
-from markerjit.arena.aggregates import Aggregates, Size
+from markerjit.arena.aggregates import ROOM_WITHOUT_KEY, Aggregates, Size
 from markerjit.errors import BadArgument, BadQuestion, Refused
 from markerjit.events.aggregates import (
     AggregateRow,
@@ -48,6 +48,7 @@ from tests.support.own_arena import (
 UNSIGNED = CType(TypeClass.UNSIGNED, 8)
 CHARS = CType(TypeClass.CHARS, 8)
 FORMAT = "key %ld size %lu half %g text %s"
+CLAIMED = 1  # native/src/runtime/aggregate.c
 SIGNATURE = Signature("m", FORMAT, (LONG, UNSIGNED, DOUBLE, CHARS))
 PROPERTY = settings(max_examples=25, deadline=None, derandomize=True)
 
@@ -434,6 +435,21 @@ def test_full_table_counts_what_it_has_no_room_for(adder: Callable) -> None:
     assert {row.key: row.answer for row in answers.rows} == {(n,): 2 for n in range(5)}
     assert answers.missed == Missed(full=30)
     assert (answers.keys, answers.room) == (5, 5)
+
+
+def test_event_without_a_key_has_room_while_another_thread_gives_the_first_number(
+    adder: Callable, own: OwnArena
+) -> None:
+    made = adder("count()", keys=ROOM_WITHOUT_KEY)
+    entry = own.arena.geometry.aggregates.offset + made.aggregate.ticket % 256 * AGGREGATE_SIZE
+    own.store.write(entry + AggregateEntry.used.offset, (1).to_bytes(8, "little"))
+    own.store.write(made.aggregate.keys, CLAIMED.to_bytes(8, "little"))  # of no words the hash is 0
+    for _ in range(5):
+        made.hit()
+
+    answers = made.answers()
+    assert [row.answer for row in answers.rows] == [5]
+    assert answers.missed == Missed()
 
 
 def test_condition_comes_first(adder: Callable) -> None:
