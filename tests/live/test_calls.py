@@ -425,7 +425,7 @@ def test_what_cannot_be_followed_is_refused_in_one_line(target: Callable, tmp_pa
         (["--from", "spin"], "spin cannot be followed"),
         (["--from", "nobody"], "nobody"),
         (["-o", str(existing)], "exists already"),
-        (["-o", str(tmp_path / "x.svg")], "suffixes"),
+        (["-o", str(tmp_path / "x.gif")], "suffixes"),
         (["--in", "nothing.so"], "no function matches"),
         (["leaf", "--json", "--min", "1ms", "--tree"], "leave out --min, --tree\n"),
         (["leaf", "--json", "--graph", "leaf", "--top", "3"], "leave out --top, --graph\n"),

@@ -249,7 +249,6 @@ def test_turn_goes_on_where_what_was_left_cannot_be_switched_off(
 
     monkeypatch.setattr(Switcher, "free_aggregates", refuse)
     with markerjit.attach(program.pid) as session:
-        session.enable("truth_end", for_s=600)  # so that the next turn has something to look after
         session.enable("truth_begin")
         (after,) = session.statistics("truth_begin")
 

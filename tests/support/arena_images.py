@@ -50,12 +50,12 @@ def load_image(version: int) -> Image:
 def put_into(pid: int, memory: Memory, caller: Caller, image: Image) -> Arena:
     """The same arena in a process, by the calls with which ours is made: as if a controller of that
     version had put it there. Its handler of breakpoints is not installed."""
-    descriptor, _ = create._make_memfd(pid, caller)
+    descriptor, _ = create._make_memfd(pid, caller, slots=0)
     store = create._open_memfd(pid, descriptor)
     store.resize(image.size)
     for offset, data in image.pieces:
         store.write(offset, data)
-    base = create._map(caller, descriptor, image.arena().geometry)
+    base = create._map(caller, descriptor, image.arena().geometry, unlocked=False)
     arena = Arena(pid, base, store, image.size)
     _move(arena, base - image.base)
     arena.control.write("pid", pid)
