@@ -354,7 +354,7 @@ def test_all_functions_of_a_program_that_is_not_known_are_not_those_of_its_libra
 
 
 def test_files_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    for name in ("calls", "calls.svg", "calls.json", "none/calls.folded"):
+    for name in ("calls", "calls.gif", "calls.json", "none/calls.folded"):
         with pytest.raises(Refused):
             check_calls_file(str(tmp_path / name))
     with pytest.raises(Refused, match="one by one"):
