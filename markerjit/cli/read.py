@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _LINES_AT_ONCE = 2000
 _TEXT_SHOWN = 40
-_FLAMES = (".html", ".speedscope.json", ".folded", ".collapsed")
+_FLAMES = (".html", ".svg", ".speedscope.json", ".folded", ".collapsed")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="OTHER",
         type=arguments.file_name,
-        help="write it again, in another format; -: to standard output. .html (a flame graph), "
-        ".speedscope.json or .folded: the stacks that its events have",
+        help="write it again, in another format; -: to standard output. .html or .svg (a flame "
+        "graph), .speedscope.json or .folded: the stacks that its events have",
     )
     group.add_argument(
         "-n", "--events", metavar="N", type=arguments.positive, help="print so many events at most"

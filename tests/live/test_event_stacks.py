@@ -258,7 +258,7 @@ def test_read_shows_asks_and_sums_up_stacks(written: Callable[[str], Path], tmp_
     assert weights == {"left": len(asked), "right": TURNS - len(asked)}
 
 
-@pytest.mark.parametrize("suffix", [".html", ".speedscope.json"])
+@pytest.mark.parametrize("suffix", [".html", ".svg", ".speedscope.json"])
 def test_stacks_of_a_file_become_a_flame_graph(
     written: Callable[[str], Path], suffix: str, tmp_path: Path
 ) -> None:
