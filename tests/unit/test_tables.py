@@ -47,7 +47,7 @@ def test_small_batches_are_held_in_few_tables_and_not_copied_each_time(
     monkeypatch.setattr(arrow, "joined", counted)
     for _ in range(3000):
         sink.write(batch)
-        held = max(held, len(sink._new) + len(sink._held))
+        held = max(held, len(sink._file._new) + len(sink._file._held))
     sink.close({})
 
     assert held <= 64 + 8
