@@ -226,9 +226,9 @@ class JsonLinesTrace(EventTrace):
             kind = self._kinds.find(name, document.get("kind") if self._has_header else None)
             if kind is not None:
                 for key in self._floats[kind.id]:
-                    if isinstance(fields.get(key), str):
+                    if type(fields.get(key)) in (str, int):  # as with columns: 0 is 0.0 there
                         fields[key] = float(fields[key])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadTrace(f"{self.path}:{number} is not an event: {error!r}") from error
         return self._kinds.marked(event, kind)
 

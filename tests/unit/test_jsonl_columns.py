@@ -180,6 +180,27 @@ def test_damaged_lines_are_read_the_same(
     both(written(tmp_path, own, end=data.draw(st.sampled_from(["\n", ""]))))
 
 
+def test_a_whole_number_in_a_field_of_floats_is_a_float(tmp_path: Path) -> None:
+    mixed = {"text": None, "flag": False, "char": "c", "p": 0}
+    path = written(tmp_path, [line_of("mixed", {**mixed, "real": 7}, 0, 0, 0, 0)])
+
+    both(path)
+    (event,) = JsonLinesTrace(path).events()
+
+    assert repr(event.fields["real"]) == "7.0"
+
+
+def test_a_whole_number_that_no_float_holds_is_refused(tmp_path: Path) -> None:
+    mixed = {"text": None, "flag": False, "char": "c", "p": 0}
+    path = written(tmp_path, [line_of("mixed", {**mixed, "real": 10**400}, 0, 0, 0, 0)])
+
+    for trace in (JsonLinesTrace(path), ByLine(path)):
+        with pytest.raises(BadTrace, match="is not an event"):
+            list(trace.events())
+        with pytest.raises(BadTrace, match="is not an event"):
+            list(trace.batches())
+
+
 def test_regular_lines_never_reach_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a million lines all but header and summary are found by columns."""
     own = [line_of("ints", {"a": n, "b": n * n, "c": -n}, n, n % 4, n, 0) for n in range(1000)]
