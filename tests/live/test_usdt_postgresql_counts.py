@@ -17,6 +17,7 @@ import pytest
 
 import markerjit
 from tests.support.postgresql import Client, Server, postgresql
+from tests.support.timing import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -204,8 +205,18 @@ def test_blocks_that_a_checkpoint_writes_are_those_of_the_statistics(
     work(client)
     pid = int(observer.ask("select pid from pg_stat_activity where backend_type = 'checkpointer';"))
     columns = "checkpoints_req", "buffers_checkpoint"
-    observer.ask("checkpoint; select 1;")
-    before = numbers(observer, "pg_stat_bgwriter", *columns)
+
+    def checkpoint() -> tuple[int, ...]:
+        """The numbers behind a checkpoint. The server reports them after it has told of its end."""
+        requested, _ = numbers(observer, "pg_stat_bgwriter", *columns)
+        observer.ask("checkpoint; select 1;")
+        wait_until(
+            lambda: numbers(observer, "pg_stat_bgwriter", *columns)[0] > requested,
+            "the checkpoint is in the statistics",
+        )
+        return tuple(numbers(observer, "pg_stat_bgwriter", *columns))
+
+    before = checkpoint()
     client.ask("update t set g = g + 1; select 1;")
     with (
         markerjit.attach(pid) as session,
@@ -213,8 +224,7 @@ def test_blocks_that_a_checkpoint_writes_are_those_of_the_statistics(
         session.aggregate("postgresql:buffer__sync__written") as written,
         session.aggregate("postgresql:lwlock__acquire", by="tranche") as locks,
     ):
-        observer.ask("checkpoint; select 1;")
-    after = numbers(observer, "pg_stat_bgwriter", *columns)
+        after = checkpoint()
 
     requested, buffers = (now - earlier for now, earlier in zip(after, before, strict=True))
     assert [total(checkpoints), total(written)] == [requested, buffers]
