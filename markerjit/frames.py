@@ -100,7 +100,7 @@ class StackText(str):
         return (*((end,) if end else ()), *(frame.label for frame in reversed(frames)))
 
 
-def shown(labels: Sequence[str], end: str) -> str:
+def shown(labels: Sequence[str], end: str = "") -> str:
     """A stack in a line: the names of its functions, the innermost first."""
     return f"{_BETWEEN.join(labels)}{f' {end}' if end else ''}"
 

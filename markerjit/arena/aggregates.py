@@ -29,8 +29,6 @@ from markerjit.tuples import NamedTuple
 _WORD = 8
 _TICKETS = (1 << 64) // AGGREGATES
 _DIRECTORY = page_up(AGGREGATES * abi.AGGREGATE_SIZE)
-
-
 ROOM_WITHOUT_KEY = 8
 """Numbers that all events share where there is no key: threads that add the first events at once
 may each give it one."""

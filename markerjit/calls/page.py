@@ -19,7 +19,6 @@ _LETTER = 7
 """Pixels of a letter, more or less."""
 _NARROWEST = 0.5
 _COLOURS = ("#f4a582", "#fddbc7", "#f7c59f", "#efb0a1", "#e9c46a", "#f2b880")
-
 _STYLE = """svg { font: 12px monospace }
 rect { stroke: #fff } g:hover rect { fill: #92c5de } text { pointer-events: none }"""
 
@@ -58,7 +57,7 @@ def _drawn(flames: Flames, title: str = "") -> str:
     boxes = list(_boxes(flames))
     rows = max((box.row for box in boxes), default=0) + 1
     head = f"<title>{title}</title>\n<style>{_STYLE}</style>\n" if title else ""
-    drawn = "\n".join(_picture(flames, box) for box in boxes)
+    drawn = "\n".join(_drawn_box(flames, box) for box in boxes)
     return f'viewBox="0 0 {_WIDTH} {rows * _HEIGHT}">\n{head}{drawn}\n'
 
 
@@ -84,7 +83,7 @@ def _boxes(flames: Flames) -> Iterator[_Box]:
             left += width
 
 
-def _picture(flames: Flames, box: _Box) -> str:
+def _drawn_box(flames: Flames, box: _Box) -> str:
     node = flames.nodes[box.node]
     name = printable(node.name)
     top = box.row * _HEIGHT

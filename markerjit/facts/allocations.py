@@ -10,6 +10,7 @@ from markerjit.elf.demangle import demangled
 from markerjit.facts import Json
 from markerjit.facts.calls import aligned
 from markerjit.facts.words import duration_words
+from markerjit.frames import shown
 from markerjit.printable import counted
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def path_words(each: AllocationSite) -> str:
     none."""
     if each.site.stack is None:
         return site_words(each)
-    return " < ".join(demangled(label) for label in reversed(each.site.stack.labels))
+    return shown([demangled(label) for label in reversed(each.site.stack.labels)])
 
 
 def frame_lines(each: AllocationSite) -> list[str]:

@@ -23,8 +23,6 @@ from markerjit.tuples import NamedTuple
 
 MOST = 12
 """Expressions of a selection at most: as many as a marker has arguments."""
-
-
 ALL = "*"
 """In the place of an expression: all fields of the event, each as it is."""
 

@@ -25,14 +25,7 @@ from markerjit.elf import FileImage, Read
 from markerjit.elf.functions import NoFunctions
 from markerjit.errors import BadFile, MemoryFault, UnknownMarker, Unsupported
 from markerjit.memory import Mapping
-from markerjit.model import (
-    MappedObject,
-    Place,
-    Recipe,
-    RemoteAddress,
-    Signature,
-    UsdtSite,
-)
+from markerjit.model import MappedObject, Place, Recipe, RemoteAddress, Signature, UsdtSite
 from markerjit.sites.branches import Call, Callee, CallsOfObject
 from markerjit.sites.functions import (
     REGISTERS,

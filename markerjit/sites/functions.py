@@ -50,14 +50,7 @@ from markerjit.sites.names import PREFIX, NameKind, ProbeName, nearest
 from markerjit.sites.operands import shown
 from markerjit.sites.selection import is_named, is_of_object
 from markerjit.tuples import NamedTuple
-from markerjit.x86.forms import (
-    CALL,
-    ENDBR64,
-    FUNCTION,
-    NEAR_LENGTH,
-    TAIL_CALL,
-    function_form,
-)
+from markerjit.x86.forms import CALL, ENDBR64, FUNCTION, NEAR_LENGTH, TAIL_CALL, function_form
 
 if TYPE_CHECKING:
     from markerjit.elf.layouts import CLayout

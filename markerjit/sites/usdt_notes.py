@@ -10,14 +10,7 @@ from collections.abc import Sequence
 from markerjit.elf import FileImage
 from markerjit.elf.stapsdt import SdtNote, read_sdt_notes
 from markerjit.errors import BadFile, BadNote, MemoryFault
-from markerjit.model import (
-    CType,
-    Form,
-    Recipe,
-    RemoteAddress,
-    Signature,
-    TypeClass,
-)
+from markerjit.model import CType, Form, Recipe, RemoteAddress, Signature, TypeClass
 from markerjit.sites.operands import Argument, Names, conversion_of, parse_operands
 from markerjit.sites.providers import Parameter, Providers
 from markerjit.sites.usdt_listing import Listing, UsdtNote

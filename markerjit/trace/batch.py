@@ -19,8 +19,6 @@ from markerjit.tuples import NamedTuple
 
 _SHOWN = 20
 """Rows that a notebook shows of a batch."""
-
-
 _NO_STACKS: Mapping[int, str] = {}
 
 

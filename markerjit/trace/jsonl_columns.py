@@ -264,24 +264,21 @@ class _Walk:
         self.is_good &= self.at == self._ends
 
 
-class _Values:
-    """The values of a field in each line of a walk, whose good rows can be made a column."""
+class _Numbers:
+    """The numbers of a field in each line of a walk."""
 
-    def column(self, rows: Array) -> Column:
-        """A column of the values of these rows."""
-        raise NotImplementedError
-
-
-class _Numbers(_Values):
     def __init__(self, values: Array, code: str) -> None:
         self._values = values
         self._code = code
 
     def column(self, rows: Array) -> Column:
+        """A column of the values of these rows, which are good."""
         return self._values[rows].astype(self._code)
 
 
-class _Strings(_Values):
+class _Strings:
+    """The texts of a field in each line of a walk."""
+
     def __init__(self, text: _Text, starts: Array, lengths: Array, is_null: Array) -> None:
         self._text = text
         self._starts = starts
@@ -289,8 +286,12 @@ class _Strings(_Values):
         self._states = np.where(is_null, TextState.NULL, TextState.WHOLE).astype(np.uint8)
 
     def column(self, rows: Array) -> Column:
+        """A column of the values of these rows, which are good."""
         offsets, data = gathered(self._text.array, self._starts[rows], self._lengths[rows])
         return Texts(offsets, data, self._states[rows])
+
+
+_Values = _Numbers | _Strings
 
 
 def _column(field: Field, walk: _Walk, *, first: bool) -> _Values:

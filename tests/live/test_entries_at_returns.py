@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from tests.support import answering
 from tests.support.code_bytes import code_of
 from tests.support.commands import cli, facts
 from tests.support.compilers import Compiler
-from tests.support.processes import text_of
+from tests.support.processes import resident_kb, text_of
 from tests.support.programs import Target
 from tests.support.timing import wait_until
 from tests.support.usdt import debian
@@ -560,11 +559,6 @@ def test_a_process_that_locks_its_memory_gets_no_page_of_an_arena_too_early(tmp_
 
     assert (event.fields["arg0"], event.fields["ret"]) == (ord("?"), ord("?"))
     assert grown_kb < 64 << 10
-
-
-def resident_kb(pid: int) -> int:
-    (size,) = re.findall(r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M)
-    return int(size)
 
 
 def test_a_child_of_a_fork_has_no_stash_and_runs_as_ever(target: Callable) -> None:

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import pytest
 
 import markerjit
 from markerjit import Unsupported
-from markerjit.arena.needed import KEEPING, NEEDED, WAITING
+from markerjit.arena.needed import KEEPING, NEEDED, UNLOCKED, WAITING
 from markerjit.proc.bpf import ALLOW
 from markerjit.proc.permission import filtered_threads
 from markerjit.remote.filters import NeededCall, read_filters
@@ -25,7 +25,7 @@ from tests.support import answering
 from tests.support.answering import Answering
 from tests.support.commands import CLI, ENVIRONMENT, cli, facts, one_line
 from tests.support.filters import ERRNO, KILL, answers, container_filter, only
-from tests.support.processes import text_of
+from tests.support.processes import resident_kb, text_of
 from tests.support.programs import ROOT, Target
 from tests.support.server import Client
 from tests.support.timing import HANG_S, wait_until
@@ -41,6 +41,7 @@ PROGRAM = r"""
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -72,11 +73,12 @@ __attribute__((noinline)) char passed(char c) {
     __asm__ volatile("" : "+r"(c));
     return c;
 }
-/* FILE all|thread SLEEP */
+/* FILE all|thread SLEEP FILE [locked] */
 int main(int argc, char **argv) {
     pthread_t thread;
     int only_thread = !strcmp(argv[2], "thread");
     sleeps = argv[3];
+    if (argc > 5 && mlockall(MCL_CURRENT | MCL_FUTURE)) return 8;
     if (!only_thread) filter(argv[1]);
     pthread_create(&thread, 0, second, only_thread ? argv[1] : 0);
     while (!up) continue;
@@ -115,20 +117,24 @@ Start = Callable[..., "contextmanager[Answering]"]
 def start(filtered: Path, tmp_path: Path) -> Start:
     @contextmanager
     def run(
-        code: bytes, where: str = "all", sleeps: str = "clock", later: bytes = b""
+        code: bytes, where: str = "all", sleeps: str = "clock", later: bytes = b"", *more: str
     ) -> Iterator[Answering]:
         path, other = tmp_path / "filter", tmp_path / "later"
         path.write_bytes(code)
         other.write_bytes(later)
-        with answering.started(filtered, path, where, sleeps, other) as program:
+        with answering.started(filtered, path, where, sleeps, other, *more) as program:
             assert program.ready == b"r"
             yield program
 
     return run
 
 
-def needed_numbers() -> list[int]:
-    return [call.number for call in NEEDED]
+def numbers_of(calls: Sequence[NeededCall]) -> set[int]:
+    return {call.number for call in calls}
+
+
+def needed_numbers() -> set[int]:
+    return numbers_of(NEEDED)
 
 
 def seccomp_finding(pid: int, *arguments: str) -> dict[str, str]:
@@ -272,7 +278,7 @@ def test_program_that_its_filter_would_kill_lives_and_the_call_is_named(
 
 
 @needs_root
-@pytest.mark.parametrize("missing", sorted({call.number for call in NEEDED}))
+@pytest.mark.parametrize("missing", sorted(numbers_of(NEEDED)))
 def test_each_call_that_is_needed_is_named_where_it_is_not_allowed(
     start: Start, missing: int
 ) -> None:
@@ -311,7 +317,7 @@ RETURNS = "func:filtered:passed:return"
 
 
 @needs_root
-@pytest.mark.parametrize("number", sorted({call.number for call in KEEPING} - set(OWN)))
+@pytest.mark.parametrize("number", sorted(numbers_of(KEEPING) - set(OWN)))
 def test_entries_keep_their_arguments_only_where_the_calls_for_their_memory_are_allowed(
     start: Start, number: int
 ) -> None:
@@ -327,10 +333,29 @@ def test_entries_keep_their_arguments_only_where_the_calls_for_their_memory_are_
 
 
 @needs_root
+@pytest.mark.parametrize("forbidden", [*sorted(numbers_of(UNLOCKED) - numbers_of(NEEDED)), None])
+def test_an_arena_is_unlocked_where_the_calls_for_that_are_allowed_and_else_locked(
+    start: Start, forbidden: int | None
+) -> None:
+    """A call that it does not allow would kill the program."""
+    allowed = {*OWN, *needed_numbers(), *numbers_of(UNLOCKED)} - {forbidden}
+    with (
+        start(only(allowed), "thread", "poll", b"", "locked") as program,
+        markerjit.attach(program.pid) as session,
+    ):
+        before = resident_kb(program.pid)
+        session.on("filtered")
+        grown_kb = resident_kb(program.pid) - before
+
+        assert program.answers()
+        assert (grown_kb < 64 << 10) == (forbidden is None)
+
+
+@needs_root
 def test_entries_keep_their_arguments_with_the_calls_of_the_list_and_no_others(
     start: Start,
 ) -> None:
-    listed = {*needed_numbers(), *(call.number for call in KEEPING)}
+    listed = {*needed_numbers(), *numbers_of(KEEPING)}
     with (
         start(only({*OWN, *listed})) as program,
         markerjit.attach(program.pid) as session,

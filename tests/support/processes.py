@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 
 def state_of(pid: int) -> str:
     """The letter of its state: R, S, D, T, t, Z or X."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def resident_kb(pid: int) -> int:
+    """The memory of it that is there, in KiB."""
+    (size,) = re.findall(r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M)
+    return int(size)
 
 
 def text_of(pid: int) -> dict[tuple[int, str], bytes]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from markerjit.calls import files
 from markerjit.calls.files import check_calls_file, folded, speedscope, write_calls
 from markerjit.calls.flames import flames_of
 from markerjit.calls.graph import OTHERS, CallGraph, sums_of
@@ -21,6 +22,7 @@ from markerjit.calls.stacks import Stacks
 from markerjit.calls.steps import CUT, ENTER, LEAVE, TAIL, Steps, by_thread, steps_of
 from markerjit.calls.threads import Threads
 from markerjit.calls.tree import Tree
+from markerjit.cli import read
 from markerjit.errors import NoSuchProcess, Refused
 from markerjit.session.calls import functions_named
 
@@ -351,6 +353,10 @@ def test_a_file_is_not_overwritten_unless_it_may_be(tmp_path: Path, suffix: str)
 def test_all_functions_of_a_program_that_is_not_known_are_not_those_of_its_libraries() -> None:
     with pytest.raises(NoSuchProcess):
         functions_named(None, 1 << 22 | 1)  # more than any pid
+
+
+def test_the_stacks_of_a_trace_are_drawn_in_all_forms() -> None:
+    assert set(read._FLAMES) == set(files._WRITERS)
 
 
 def test_files_that_cannot_be_are_refused(tmp_path: Path) -> None:

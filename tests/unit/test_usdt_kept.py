@@ -174,8 +174,15 @@ def test_damaged_entry_is_not_believed_and_is_written_again(
     assert len(reads) == 1 + len(damages)
 
 
-@pytest.mark.parametrize("key", ["rules", "tables", "size", "reads", "digest", "notes"])
-@pytest.mark.parametrize("value", [None, "", -1, [], [[1]], [["x", 1]], {}, 1 << 70])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (key, value)
+        for key in ("rules", "tables", "size", "reads", "digest", "notes")
+        for value in (None, "", -1, [], [[1]], [["x", 1]], {}, 1 << 70)
+        if (key, value) != ("tables", "")  # which is what it says
+    ],
+)
 def test_entry_that_nobody_has_written_harms_nothing(
     made: Path, cache: Path, reads: list[str], key: str, value: object
 ) -> None:
@@ -183,8 +190,7 @@ def test_entry_that_nobody_has_written_harms_nothing(
     expected = of_file(made)
     text = entry_of(cache).read_text().partition("\n")[2]
     entry = {**json.loads(text), key: value}
-    if entry == json.loads(text):
-        pytest.skip("it says so already")
+    assert entry != json.loads(text)
     text = json.dumps(entry)
     checksum = usdt_kept._blake2b(text.encode()).hexdigest()
     entry_of(cache).write_text(f"{checksum}\n{text}")

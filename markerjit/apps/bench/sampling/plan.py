@@ -9,15 +9,13 @@ from markerjit.tuples import NamedTuple
 
 Progress = Callable[[str, float], None]
 """A function that is called with the work at hand, and the part of it that is done, from 0 to 1."""
-
-
 Grant = Callable[[str, float], float]
 """A function from a step that measures and its planned seconds to those that it gets."""
 
 
 class Step(NamedTuple):
     """A part of a run, by the name that Progress is called with, and the seconds that it may take:
-    of measuring, or, where it is `fixed`, an estimate for what is done besides."""
+    of measuring, or, where it `is_fixed`, an estimate for what is done besides."""
 
     title: str
     seconds: float
