@@ -253,9 +253,10 @@ def print_table(
     """Print columns as wide as they need, a column of numbers aligned to the right.
 
     Where a terminal has no room the ends of texts are left away, of the widest column first: all
-    but those of numbers, or those that `may_be_cut`, by their places. With `fold_last` the texts of
-    the last column are sentences: nothing of them is left away, they get more lines. Where even
-    that is not enough, each row is printed as lines of a name and a value."""
+    but those of numbers, or those that `may_be_cut`, by their places. Of a source, which ends in
+    its file and line, the beginning is left away. With `fold_last` the texts of the last column are
+    sentences: nothing of them is left away, they get more lines. Where even that is not enough,
+    each row is printed as lines of a name and a value."""
     rows = [[printable(cell) for cell in row] for row in rows]
     columns = list(zip(header, *rows, strict=True))
     numeric = [_are_numbers(column[1:]) for column in columns]
@@ -281,9 +282,12 @@ def _print_row(
     *,
     is_header: bool,
 ) -> None:
+    shown = [
+        _shortened(name, cell, width) for name, cell, width in zip(header, row, widths, strict=True)
+    ]
     cells = [
-        _cut(cell, width).rjust(width) if right else _cut(cell, width).ljust(width)
-        for cell, width, right in zip(row, widths, numeric, strict=True)
+        cell.rjust(width) if right else cell.ljust(width)
+        for cell, width, right in zip(shown, widths, numeric, strict=True)
     ]
     cells[-1] = cells[-1].rstrip()
     if is_coloured():
@@ -334,6 +338,13 @@ def _narrow_last(widths: list[int]) -> None:
     if room is not None:
         left = room - sum(widths[:-1]) - 2 * (len(widths) - 1)
         widths[-1] = min(widths[-1], max(left, _NARROWEST_FOLDED))
+
+
+def _shortened(column: str, cell: str, width: int) -> str:
+    """A cell with room in its column."""
+    if column == "SOURCE" and len(cell) > width:
+        return f"…{cell[len(cell) - width + 1 :]}"
+    return _cut(cell, width)
 
 
 def _cut(text: str, width: int) -> str:

@@ -58,6 +58,14 @@ def test_table_without_room_is_lines_of_names_and_values(on_terminal: Callable) 
     assert shown.splitlines() == ["NAME  m", *(f"{name}     123,456,789" for name in "ABCDE")]
 
 
+def test_source_without_room_keeps_its_file_and_line(on_terminal: Callable) -> None:
+    row = ["kv_hit", "some/folders/native/targets/kv_store.c:215"]
+
+    shown = on_terminal(lambda: output.print_table(["MARKER", "SOURCE"], [row]))
+
+    assert shown.splitlines()[1] == "kv_hit  …s/native/targets/kv_store.c:215"
+
+
 def test_last_column_is_folded_beside_the_others(on_terminal: Callable) -> None:
     row = ["1", "a sentence that is longer than its room"]
 
