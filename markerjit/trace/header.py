@@ -126,8 +126,8 @@ def checked(event: Event, clock: Time = Time.MONOTONIC) -> Event:
     whole(event.time, 0 if clock is Time.NONE else -LONGEST_TIME, LONGEST_TIME)
     whole(event.cpu, 0, 0xFFFF)
     whole(event.tid, 0, 0xFFFF_FFFF)
-    if not is_name(event.name):
-        raise ValueError(f"{_shortened(event.name)} is no marker's name")
+    if not is_event_name(event.name):
+        raise ValueError(f"{_shortened(event.name)} is no name of an event")
     for name, value in event.fields.items():
         if type(value) is int:
             whole(value, SMALLEST, LARGEST)
@@ -140,8 +140,15 @@ def checked(event: Event, clock: Time = Time.MONOTONIC) -> Event:
 
 @lru_cache(maxsize=4096)
 def is_name(text: str) -> bool:
-    """Whether a marker can have this name; one of its fields, too."""
+    """Whether a marker can have this name, and a field of any event."""
     return text.replace("$", "_").isidentifier()
+
+
+@lru_cache(maxsize=4096)
+def is_event_name(text: str) -> bool:
+    """Whether an event can have this name: that of a marker, or one with a colon, such as
+    `postgresql:query__start` and `func:malloc`. A symbol may have nearly everything in it."""
+    return is_name(text) or (":" in text and text.isprintable() and text == text.strip())
 
 
 def for_reading(info: TraceInfo) -> TraceInfo:
@@ -229,9 +236,9 @@ def _type_to_json(kind: RecordType) -> dict[str, Any]:
 
 def _type_from_json(document: Mapping[str, Any]) -> RecordType:
     fields = [_field_from_json(field) for field in document["fields"]]
-    names = [document["marker"], *(field.name for field in fields)]
-    if not all(map(is_name, names)) or len({*names[1:]}) != len(fields):
-        raise ValueError(f"{_shortened(names[0])} or its fields have names that there cannot be")
+    name, names = document["marker"], [field.name for field in fields]
+    if not is_event_name(name) or not all(map(is_name, names)) or len({*names}) != len(fields):
+        raise ValueError(f"{_shortened(name)} or its fields have names that there cannot be")
     return RecordType(
         whole(document["id"], 0, FILLER - 1),
         str(document["marker"]),

@@ -16,7 +16,7 @@ from markerjit.trace.header import checked
 from markerjit.trace.kinds import KIND_MARK
 
 _TEXT = re.compile(
-    r"(?:(\d\d):(\d\d):(\d\d)\.(\d{9})|#(\d+)) cpu(\d+) (\d+) (\S+)((?: .*)?)", re.DOTALL
+    r"(?:(\d\d):(\d\d):(\d\d)\.(\d{9})|#(\d+)) cpu(\d+) (\d+) (\S.*?)((?: [^\s=]+=.*)?)", re.DOTALL
 )
 _FIELD = re.compile(
     r""" ([^\s=]+)=("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|<[0-9a-f ]*>"""

@@ -230,6 +230,35 @@ def test_trace_and_read_print_alike(target: Callable, tmp_path: Path, args: list
     }
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_is_no_marker_is_read_again(target: Callable, tmp_path: Path, suffix: str) -> None:
+    """USDT probes, functions and their returns."""
+    program = target("truth_usdt")
+    path = tmp_path / f"events.{suffix}"
+    patterns = ("truth:turn", "func:turn", "func:turn:return")
+
+    with (
+        running("trace", program.pid, *patterns, "-o", path) as trace,
+        markerjit.View(program.pid) as view,
+    ):
+        wait_until(
+            lambda: sum(marker.on for marker in view.status()) == len(patterns), "they are on"
+        )
+        program.ask("run 20")
+        trace.send_signal(signal.SIGINT)
+        assert trace.wait() == 0, trace.stderr.read()
+    (returns, other) = (
+        cli("read", path, "--marker", pattern).stdout.splitlines()
+        for pattern in ("func:*:return", "truth:*")
+    )
+
+    assert Counter(event.name for event in markerjit.read(str(path)).events()) == dict.fromkeys(
+        patterns, 20
+    )
+    assert [len(returns), len(other)] == [20, 20]
+    assert all(" func:turn:return " in line for line in returns)
+
+
 # ---- several processes -------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from markerjit.errors import BadTrace, MarkerError, Refused, Unsupported
 from markerjit.model import Event
 from markerjit.ring.batch import Texts
 from markerjit.ring.clock import NS
-from markerjit.ring.types import TextState, Time
+from markerjit.ring.types import RecordType, TextState, Time
 from markerjit.trace import files
 from markerjit.trace import open as open_module
 from markerjit.trace.batch import Batch
@@ -52,6 +52,12 @@ SUFFIXES = ("txt", "jsonl", "json", "pftrace", "parquet", "arrow", "ctf", "ctf2"
 FILES = SUFFIXES[:-2]
 STREAMING = ("txt", "jsonl", "json", "pftrace", "arrow")
 """Those that can be read up to where they were cut off."""
+NAMES = (
+    "postgresql:query__start", "func:libc.so.6:malloc:return", "insn:main+0x1f", "call:main->puts",
+    "func:Json::Value::operator[](char const*) const", "func:type:.eq.struct { F uintptr; n int }",
+    "func:std::operator==<char>(a, b)", "func:kvserver+0x3a90",
+)  # fmt: skip
+"""USDT probes, functions, instructions and calls. Go has symbols with blanks."""
 LOST = {(0, "kv_get"): 3, (1, "odd"): 1}
 
 
@@ -97,6 +103,28 @@ def test_what_was_written_is_read_again(suffix: str, tmp_path: Path) -> None:
     assert [(kind.marker, kind.fields) for kind in facts.types] == [
         (kind.marker, kind.fields) for kind in info.types
     ]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_no_marker_has_its_name_again(name: str, suffix: str, tmp_path: Path) -> None:
+    def renamed(marker: str) -> str:
+        return name if marker == "kv_get" else marker
+
+    made = make_info()
+    info = made._replace(
+        types=tuple(
+            RecordType(
+                kind.id, renamed(kind.marker), kind.format, kind.fields, time=kind.time, tid=True
+            )
+            for kind in made.types
+        )
+    )
+    events = [event._replace(name=renamed(event.name)) for event in EVENTS]
+
+    path = write(tmp_path / f"a.{suffix}", info, make_batch(info, events))
+
+    assert events_of(path) == events
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
