@@ -12,7 +12,7 @@ import sqlite3
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -103,15 +103,15 @@ def deep(depth: int, call: Callable[[], int]) -> int:
 
 
 def test_stacks_through_a_database_are_those_of_the_walker_in_python(walks: Walks) -> None:
-    database = sqlite3.connect(":memory:")
-    walks.code = walks.own.refresh()
-    database.create_function("look", 1, walks.here)
-    database.create_collation("looked", lambda left, right: walks.here() and (left > right))
-    before = walks.looks
+    with closing(sqlite3.connect(":memory:")) as database:
+        walks.code = walks.own.refresh()
+        database.create_function("look", 1, walks.here)
+        database.create_collation("looked", lambda left, right: walks.here() and (left > right))
+        before = walks.looks
 
-    query = "WITH n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 9) "
-    database.execute(f"{query} SELECT sum(look(x)) FROM n GROUP BY look(x) % 3").fetchall()
-    database.execute(f"{query} SELECT hex(x) AS h FROM n ORDER BY h COLLATE looked").fetchall()
+        query = "WITH n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 9) "
+        database.execute(f"{query} SELECT sum(look(x)) FROM n GROUP BY look(x) % 3").fetchall()
+        database.execute(f"{query} SELECT hex(x) AS h FROM n ORDER BY h COLLATE looked").fetchall()
 
     assert walks.looks - before > 30
 
@@ -145,9 +145,10 @@ def test_a_deeper_walk_than_there_may_be_has_the_most_frames(walks: Walks) -> No
 
 
 def test_one_stack_has_one_number(walks: Walks) -> None:
-    numbers = {walks.below(depth) for _ in range(5) for depth in (3, 4)}
+    """The interpreter specialises a call that is made often: then it is made from another place."""
+    numbers = [walks.below(depth) for _ in range(50) for depth in (3, 4)]
 
-    assert len(numbers) == 2
+    assert len({*numbers[-10:]}) == 2
 
 
 def test_pages_are_asked_for_where_the_counter_is_no_clock(others: Callable[..., Walks]) -> None:

@@ -50,7 +50,8 @@ FLAGS = 0x8D7
 STATE = struct.Struct("<16QQ256s")
 
 
-MAP_NORESERVE = 0x4000
+MAP_NORESERVE, MAP_FIXED_NOREPLACE = 0x4000, 0x100000
+MAP_FAILED = 2**64 - 1
 
 
 class Outcome(NamedTuple):
@@ -76,9 +77,13 @@ class Host:
         libc.mmap.restype = ctypes.c_void_p
         libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
         access = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        hint = (self.site & -4096) - (1 << 24)
-        self.room = RemoteAddress(libc.mmap(hint, 4096, access, flags, -1, 0))
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED_NOREPLACE
+        page = self.site & -4096
+        rooms = (
+            libc.mmap(page - distance, 4096, access, flags, -1, 0)
+            for distance in range(1 << 24, 1 << 30, 1 << 24)
+        )
+        self.room = RemoteAddress(next(room for room in rooms if room != MAP_FAILED))
         assert abs(self.room - self.site) < 1 << 30
         self.stack = ctypes.create_string_buffer(1 << 16)
         self.slot = Slot()
