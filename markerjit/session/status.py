@@ -88,6 +88,11 @@ class MarkerStatus(NamedTuple):
     held_back: int = 0
     budget: str | None = None
 
+    @property
+    def on(self) -> bool:
+        """Whether it is on, at some of its sites at least."""
+        return self.mode is not None
+
     def __repr__(self) -> str:
         state = f"{state_words(self)}{where_words(self)}"
         sites = counted(len(self.sites), "site")

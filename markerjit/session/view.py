@@ -120,14 +120,17 @@ class View:
     def status(self, pattern: str = "*", *, look: bool = True) -> list[MarkerStatus]:
         """Every marker that matches: whether it is on, since when, by whom, hits and losses.
 
-        Without `look` objects that came or went since the last call are not looked for.
+        `*` is of all markers, and of those functions, instructions, calls and USDT probes that are
+        on. One that was on before is there by its name, such as `func:*`. Without `look` objects
+        that came or went since the last call are not looked for.
         """
         check_flag("look", look)
         check_text("pattern", pattern)
         name = parse_name(pattern)
         if look:
             self._target.look()
-        states = self._states = self._target.states(self._matching(name))
+        states = self._target.states(self._matching(name))
+        self._states = states = _of_all(states) if name.text == "*" else states
         seen = self._target.seen
         return Statuses(marker_statuses(states, seen.arena, seen.probes, self._target.calls))
 
@@ -241,3 +244,14 @@ class View:
 
     def _matching(self, name: ProbeName) -> Sequence[Site]:
         return self._target.seen.sites if name.text == "*" else self._target.matching(name)
+
+
+def _of_all(states: Sequence[SiteState]) -> list[SiteState]:
+    """Those of markers, and of what else is on or altered: after `calls` thousands of functions
+    were on."""
+    names = {
+        state.site.marker
+        for state in states
+        if ":" not in state.site.marker or state.mode or state.problem
+    }
+    return [state for state in states if state.site.marker in names]
