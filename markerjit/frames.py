@@ -86,10 +86,11 @@ class StackText(str):
     @classmethod
     def of_labels(cls, text: str) -> StackText:
         """The stack that `shown` has shown, of which nothing but the names is known."""
-        names, bracket, end = text.rpartition(" [")
+        *labels, last = text.split(_BETWEEN)
+        label, bracket, end = last.rpartition(" [")
         if not bracket or not end.endswith("]"):
-            names, end = text, ""
-        frames = [Frame(0, "", 0, label, 0) for label in names.split(_BETWEEN)]
+            label, end = last, ""
+        frames = [Frame(0, "", 0, each, 0) for each in (*labels, label)]
         return cls.of(frames, f"[{end}" if end else "")
 
     @property

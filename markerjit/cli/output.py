@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from markerjit import LeftOut, MarkerStatus, StrayHead, View
+    from markerjit.lowlevel import RecordType
 
 _NARROWEST = 8
 """Characters that are left of a column, however narrow the terminal is."""
@@ -34,6 +35,8 @@ COLOURS = ("auto", "always", "never")
 HEAD, GOOD, BAD, DIM, NAME = "1", "32", "31", "2", "36"
 """Roles, as parameters of SGR: bold, green, red, faint, cyan."""
 _colour = "auto"
+_is_paged = False
+"""Whether standard output is a terminal by way of a pager."""
 _EVENT = rb"^((?:\d+ )?[\d:.#]+ cpu\d+ \d+) (\S+)"
 """Compiled when it is used: few commands print events."""
 _NUMBER = re.compile(r"[-+]?\d[-+\d.,]*(?:e[-+]?\d+)?(?:%| \(\d[\d.]*%\))?")
@@ -175,24 +178,46 @@ def is_coloured() -> bool:
 @contextmanager
 def as_on_terminal() -> Iterator[None]:
     """Within, standard output goes to a terminal by way of a pager, with colours as there."""
-    global _colour
+    global _colour, _is_paged
     before = _colour
-    _colour = "always" if is_coloured() else "never"
+    _colour, _is_paged = "always" if is_coloured() else "never", True
     try:
         yield
     finally:
-        _colour = before
+        _colour, _is_paged = before, False
 
 
-def shown_events(lines: bytes) -> bytes:
+def shown_events(lines: bytes, stacks: Collection[str] = ()) -> bytes:
     """Lines of events as standard output gets them: each cut to the width of a terminal, and with
-    colours where those are taken."""
+    colours where those are taken. `stacks` names the fields that are stacks: a terminal gets their
+    frames below the event, each on a line of its own."""
     room = width()
+    if stacks and (room is not None or _is_paged):
+        lines = b"".join(_unfolded(line, stacks) for line in lines.splitlines(keepends=True))
     if room is not None:
         lines = re.sub(b"[^\n]{%d,}" % (room + 1), lambda long: _cut_line(long[0], room), lines)
     if not is_coloured():
         return lines
     return re.sub(_EVENT, b"\x1b[2m\\1\x1b[0m \x1b[36m\\2\x1b[0m", lines, flags=re.MULTILINE)
+
+
+def names_of_stacks(types: Iterable[RecordType]) -> frozenset[str]:
+    """The fields of these types that are stacks."""
+    return frozenset(
+        field.name for type_ in types for field in type_.fields if str(field.type) == "stack"
+    )
+
+
+def _unfolded(line: bytes, stacks: Collection[str]) -> bytes:
+    """The line of an event, and a line for each frame of its stacks."""
+    for name in stacks:
+        field = re.search(b' %s="((?:[^"\\\\]|\\\\.)*)"' % re.escape(name).encode(), line)
+        if field:
+            *frames, last = field[1].split(b" < ")
+            below = [*frames, *re.split(rb" (?=\[)", last)]
+            line = line[: field.start()] + line[field.end() :]
+            line += b"".join(b"    %s\n" % each for each in below)
+    return line
 
 
 def _cut_line(line: bytes, room: int) -> bytes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import markerjit
 from markerjit.cli.end import End, Output
-from markerjit.cli.output import shown_events
+from markerjit.cli.output import names_of_stacks, shown_events
 
 if TYPE_CHECKING:
     from markerjit.lowlevel import RecordType
@@ -143,7 +143,7 @@ class Printer:
                 lines = b"".join(lines.splitlines(keepends=True)[:most])
                 self.left_out += count - most
             self.count += most
-            self._output.write(lines)
+            self._output.write(self._shown(lines, batches))
         return count
 
     def _lines(self, batch: Sequence[markerjit.Columns]) -> bytes:
@@ -153,8 +153,15 @@ class Printer:
         if self._template:
             return self._template.lines(batch, self._clock, pids=self._pids, sources=self._sources)
         json = self._options.json
-        lines = markerjit.event_lines(batch, self._clock, json=json, pids=self._pids)
-        return lines if json else shown_events(lines)
+        return markerjit.event_lines(batch, self._clock, json=json, pids=self._pids)
+
+    def _shown(self, lines: bytes, batches: Sequence[Sequence[markerjit.Columns]]) -> bytes:
+        """Lines as standard output gets them, where they are not for a program or as a template
+        says."""
+        if self._template or self._options.json:
+            return lines
+        types = (columns.type for batch in batches for columns in batch)
+        return shown_events(lines, names_of_stacks(types))
 
     # ---- calls ----
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from operator import itemgetter
@@ -219,15 +219,17 @@ def _print_events(
     """What comes before a place that makes no sense is printed."""
     printed = 0
     lines: list[str] = []
+    types = () if json else (type_ for trace in traces for type_ in trace.info.types)
+    stacks = output.names_of_stacks(types)
     try:
         for line in source:
             lines.append(line)
             if len(lines) == _LINES_AT_ONCE:
-                _write(lines, json=json)
+                _write(lines, stacks, json=json)
                 printed += len(lines)
                 lines = []
     finally:
-        _write(lines, json=json)
+        _write(lines, stacks, json=json)
     printed += len(lines)
     lost = _lost(traces, matches)
     if json:
@@ -246,10 +248,10 @@ def _lost(traces: Sequence[Trace], matches: Callable[[str], bool]) -> int:
     )
 
 
-def _write(lines: list[str], *, json: bool) -> None:
+def _write(lines: list[str], stacks: Collection[str], *, json: bool) -> None:
     """Past the encoding of standard output, which may not know all characters."""
     data = "".join(lines).encode(errors="backslashreplace")
-    sys.stdout.buffer.write(data if json else output.shown_events(data))
+    sys.stdout.buffer.write(data if json else output.shown_events(data, stacks))
 
 
 def _print_statistics(

@@ -151,3 +151,17 @@ def test_event_is_cut_on_a_terminal_only(on_terminal: Callable) -> None:
     assert len(first) == 40 and first.endswith("é…") and second == "short"
     with redirect_stdout(io.StringIO()):
         assert output.shown_events(line) == line
+
+
+def test_frames_of_a_stack_stand_below_the_event_on_a_terminal_only(on_terminal: Callable) -> None:
+    line = '14:00:00 cpu0 7 name stack="[no object] < f(\\"a\\") < operator new[] [deeper]" n=1\n'
+    shown: list[bytes] = []
+
+    on_terminal(lambda: shown.append(output.shown_events(line.encode(), {"stack"})))
+
+    assert shown[0].decode().splitlines() == [
+        "14:00:00 cpu0 7 name n=1",
+        *("    [no object]", '    f(\\"a\\")', "    operator new[]", "    [deeper]"),
+    ]
+    with redirect_stdout(io.StringIO()):
+        assert output.shown_events(line.encode(), {"stack"}) == line.encode()
