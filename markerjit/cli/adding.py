@@ -43,7 +43,7 @@ _REDRAW_S = 0.5
 _LOOK_S = 0.05
 _NONE: Mapping[int, int] = {}
 _TOP = 20
-_TOP_OF_PICTURES = 5
+TOP_OF_PICTURES = 5
 _ALL = 0
 """In place of a pid: programs that come and go, together."""
 
@@ -51,11 +51,16 @@ Show = Callable[["Answers", argparse.Namespace], None]
 """Prints the rows of an aggregate."""
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, value: str = "") -> None:
-    """The arguments; `value` is the help of EXPR, where there is one."""
+def add_arguments(parser: argparse.ArgumentParser, *, value: str = "", top: int = _TOP) -> None:
+    """The arguments; `value` is the help of EXPR, where there is one, and `top` the number of keys
+    that are shown without --top."""
     targets.add_targets(parser)
     if value:
-        parser.add_argument("pattern", metavar="PATTERN", help="the markers that are meant")
+        parser.add_argument(
+            "pattern",
+            metavar="PATTERN",
+            help="markers, USDT probes or functions; several with commas: 'kv_hit,kv_store'",
+        )
         parser.add_argument("value", metavar="EXPR", help=value)
     else:
         arguments.add_pattern(parser)
@@ -67,13 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser, *, value: str = "") -> None:
     )
     recording.add_where(parser)
     parser.add_argument(
-        "--top", metavar="N", type=arguments.positive, help=f"show so many keys ({_TOP})"
-    )
+        "--top", metavar="N", type=arguments.positive, default=top,
+        help=f"show the N most frequent keys ({top})",
+    )  # fmt: skip
     add_every(parser)
     arguments.add_duration(parser)
-    parser.add_argument(
-        "--keys", metavar="N", type=arguments.positive, help="have room for so many keys"
-    )
+    parser.add_argument("--keys", metavar="N", type=arguments.positive, help="have room for N keys")
     add_text(parser, "of a text in a key that is not cut")
     arguments.add_mode(parser)
     arguments.add_quiesce(parser)
@@ -107,7 +111,7 @@ def add_every(parser: argparse.ArgumentParser) -> None:
         "--every",
         metavar="S",
         type=arguments.seconds,
-        help="show what came since the last time, again and again: 5s",
+        help="show what came since the last time, again and again, such as every 5s",
     )
 
 
@@ -357,7 +361,7 @@ def print_table(
     cells: Callable[[AggregateRow], Sequence[str]],
 ) -> None:
     """Print the most frequent keys with these columns behind them, and how much there is in all."""
-    rows = answers.rows[: options.top or _TOP]
+    rows = answers.rows[: options.top]
     if has_stack(rows):
         _print_blocks(rows, options, header, cells)
     elif rows:
@@ -383,7 +387,7 @@ def _print_blocks(
 
 def print_pictures(answers: Answers, options: argparse.Namespace) -> None:
     """Print the histograms of the most frequent keys."""
-    rows = answers.rows[: options.top or _TOP_OF_PICTURES]
+    rows = answers.rows[: options.top]
     for row in rows:
         if options.by:
             output.say(f"{', '.join(key_words(row.key, row.names))}: {row.events:,}")

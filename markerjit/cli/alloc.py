@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_duration(parser)
     parser.add_argument(
         "-n", "--allocations", metavar="N", type=arguments.positive,
-        help="end after so many allocations",
+        help="end after N allocations",
     )  # fmt: skip
     parser.add_argument(
         "--leaks", action="store_true",
@@ -58,26 +58,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
     parser.add_argument(
         "--by", metavar="WHAT", default="site",
-        help="tell allocations apart by: site, the immediate caller (usual); stack, the whole call "
-        "path; stack(N), its innermost N frames",
+        help="what a site is: site, the immediate caller (default); stack, the whole call path; "
+        "stack(N), its innermost N frames",
     )  # fmt: skip
     parser.add_argument("--sort", choices=sorted(SORTS), help="the order of the table (live)")
     parser.add_argument(
-        "--top", metavar="N", type=arguments.positive, help=f"show so many sites ({_ROWS})"
+        "--top", metavar="N", type=arguments.positive, help=f"show N sites ({_ROWS})"
     )
     parser.add_argument(
         "--alloc", metavar="PATTERN", action="append", default=[], dest="allocs",
-        help="what allocates in place of the C library: a marker with fields ptr and size, or a "
-        "function that returns the block; again for more",
+        help="what allocates, in place of the program's allocator: a marker with fields ptr and "
+        "size, or a function that returns the block. May be given again",
     )  # fmt: skip
     parser.add_argument(
         "--free", metavar="PATTERN", action="append", default=[], dest="frees",
-        help="what frees: a marker with a field ptr, or a function; again for more",
+        help="what frees: a marker with a field ptr, or a function. May be given again",
     )  # fmt: skip
     parser.add_argument(
         "--read", action="store_true",
-        help="read in the process how many bytes were really given (glibc), which costs "
-        "microseconds where the processor has no memory transactions",
+        help="read in the process how many bytes were really given (glibc). Costs microseconds an "
+        "allocation where the processor has no memory transactions",
     )  # fmt: skip
     parser.add_argument(
         "--lossless", action="store_true",

@@ -13,10 +13,23 @@ _MOST_DIGITS = 40
 """Of the number of a process, far more than one has. Of thousands int() raises ValueError."""
 
 
+HOW = "how it is done"
+"""The section of --help for options that are seldom needed."""
+
+
+def section(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
+    """The section of --help with this title, which is made when it is first asked for."""
+    sections = {group.title: group for group in parser._action_groups}
+    return sections.get(title) or parser.add_argument_group(title)
+
+
 def add_pid(parser: argparse.ArgumentParser) -> None:
     """PID: a process."""
     parser.add_argument(
-        "pid", metavar="PID", type=process_id, help="a process, also by the name of its program"
+        "pid",
+        metavar="PID",
+        type=process_id,
+        help="a process: its number, or the name of its program",
     )
 
 
@@ -25,14 +38,14 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target",
         metavar="PID|FILE",
-        help="a process, also by the name of its program, or an executable or library",
+        help="a process: its number, or the name of its program; or an executable or library",
     )
 
 
 _PATTERN = (
-    "shell globs over marker names, such as 'kv_*' kv_{hit,miss} '!kv_command' "
-    "kv_store.c:215, over USDT probes, such as 'postgresql:query__*', and functions, such as "
-    "func:malloc"
+    "markers, by shell globs over their names, such as 'kv_*' or kv_{hit,miss}; '!kv_command' is "
+    "for all but this one, and kv_store.c:215 for a line of source. USDT probes are such as "
+    "'postgresql:query__*', and functions such as func:malloc"
 )
 
 
@@ -104,16 +117,16 @@ def add_web(parser: argparse.ArgumentParser) -> None:
         "--web", action="store_true", help="show it in a browser of this machine instead"
     )
     parser.add_argument(
-        "--port", metavar="N", type=port, help="for --web: this port, or the next one that is free"
+        "--port", metavar="N", type=port, help="with --web: this port, or the next free one"
     )
 
 
 def add_mode(parser: argparse.ArgumentParser) -> None:
     """--mode: how to switch sites on."""
-    parser.add_argument(
+    section(parser, HOW).add_argument(
         "--mode",
         choices=[str(mode) for mode in Mode],
-        help="how to switch the sites on (default: as each was compiled)",
+        help="how sites are switched on (default: each as it was compiled)",
     )
 
 
@@ -122,35 +135,37 @@ def add_force(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="also markers that a trace records or a flight recorder keeps: take them from it",
+        help="also take markers that a trace, a flight recorder or an aggregate holds",
     )
 
 
 def add_duration(parser: argparse.ArgumentParser, example: str = "10s") -> None:
     """--duration."""
     parser.add_argument(
-        "-d", "--duration", metavar="S", type=seconds, help=f"end after so long: {example}"
+        "-d", "--duration", metavar="S", type=seconds, help=f"end after S, such as {example}"
     )
 
 
 def add_quiesce(parser: argparse.ArgumentParser) -> None:
     """--quiesce: how threads of another process are kept from harm."""
-    parser.add_argument(
+    section(parser, HOW).add_argument(
         "--quiesce",
         choices=[str(way) for way in Quiescence if way is not Quiescence.SIGNALS],
-        help="stop all threads (default); let them run and fence all cores, by a borrowed thread; "
-        "or let them run and trust that one byte has no parts",
+        help="how threads are kept from harm. stop: stop them all (default); membarrier: let them "
+        "run, and have a borrowed thread fence all cores; none: let them run, and trust that a "
+        "byte is written as a whole",
     )
 
 
 def add_seccomp(parser: argparse.ArgumentParser) -> None:
     """--seccomp: what is done about filters of the process."""
-    parser.add_argument(
+    section(parser, HOW).add_argument(
         "--seccomp",
         choices=[str(way) for way in Seccomp],
         default=str(Seccomp.READ),
-        help="read: run the seccomp filters of the process on each system call that is needed "
-        "(default, as root); trust-errno: you know that they answer with an error and never kill",
+        help="what is done about seccomp filters of the process. read: run them on each system "
+        "call that is needed (default; as root); trust-errno: you know that they answer with an "
+        "error and never kill",
     )
 
 

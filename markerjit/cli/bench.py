@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=_SECONDS,
         help=f"how long the run takes in all (default {_SECONDS:g}); less than {QUICK_S:g} is a "
         "first look, with fewer placements, settings and forms. What does not fit is left out and "
-        "named. What you ask for by name is measured, however long it takes",
+        "named; what you ask for by name is measured, however long it takes",
     )
     parser.add_argument(
         "--args",
@@ -86,8 +86,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="FORM",
         default=[],
-        help="these forms alone, by name or pattern, and what they are compared with; may be given "
-        "several times. Some forms are measured only so",
+        help="only these forms, by name or pattern, and what they are compared with. May be given "
+        "again. Some forms are measured only when they are named here",
     )
     parser.add_argument(
         "--cc",
@@ -95,8 +95,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=plan.compiler,
         help=f"the compiler (default {plan.compiler})",
     )
-    parser.add_argument("--source", metavar="FILE.c", type=_path, help="your own code")
-    parser.add_argument("--function", metavar="NAME", default="", help="of it: void NAME(void)")
+    parser.add_argument("--source", metavar="FILE.c", type=_path, help="measure code of your own")
+    parser.add_argument("--function", metavar="NAME", default="", help="void NAME(void) of it")
     parser.add_argument("--json", metavar="FILE", type=_path, help="keep every sample in FILE")
     parser.add_argument(
         "--html", metavar="FILE", type=_path, help="a report with plots and the code of each form"

@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--calls",
         metavar="N",
         type=arguments.positive,
-        help="end after so many calls",
+        help="end after N calls",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=arguments.file_name,
@@ -71,17 +71,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--top",
         metavar="N",
         type=arguments.positive,
-        help=f"show so many functions ({_ROWS})",
+        help=f"show N functions ({_ROWS})",
     )
     parser.add_argument(
         "--min", metavar="S", type=arguments.seconds, dest="least",
-        help="show only what took so long in all: 5ms",
+        help="show only what took at least this long in all, such as 5ms",
     )  # fmt: skip
-    parser.add_argument("--tree", action="store_true", help="print the tree of calls, too")
+    parser.add_argument("--tree", action="store_true", help="also print the tree of calls")
     parser.add_argument(
         "--graph",
         metavar="FUNC",
-        help="print the callers and callees of a function, too",
+        help="also print the callers and callees of a function",
     )
     parser.add_argument(
         "--depth",
@@ -89,7 +89,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=arguments.positive,
         help="look no deeper than N calls",
     )
-    parser.add_argument("--tid", metavar="N,…", type=_numbers, help="only these threads")
+    parser.add_argument("--tid", metavar="N,…", type=_numbers, help="only calls of these threads")
     parser.add_argument(
         "--from",
         metavar="FUNC",

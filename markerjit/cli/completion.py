@@ -83,9 +83,7 @@ SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument(
-        "shell", metavar="SHELL", choices=SCRIPTS, help="bash, zsh or fish; its script is printed"
-    )
+    parser.add_argument("shell", metavar="SHELL", choices=SCRIPTS, help="bash, zsh or fish")
     parser.set_defaults(run=run)
 
 

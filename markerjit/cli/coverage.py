@@ -21,14 +21,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="mapped",
         metavar="OBJECT",
         default="",
-        help="of a process, the objects of this name or path, a glob, in place of the program",
+        help="for a process: the objects that this glob matches, by name or path, in place of the "
+        "program",
     )
     parser.add_argument(
         "--instructions",
         metavar="N",
         type=_count,
         default=0,
-        help="also N instructions, chosen at random and the same each time, or `all` of them",
+        help="also N instructions, chosen at random but the same each time, or `all` of them",
     )
     arguments.add_json(parser)
     parser.set_defaults(run=run)

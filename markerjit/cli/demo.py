@@ -23,14 +23,14 @@ _SHOWN = 6
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
-        "--rounds", metavar="N", type=arguments.positive, default=5, help="of measuring (default 5)"
+        "--rounds", metavar="N", type=arguments.positive, default=5, help="rounds of measuring (5)"
     )
     parser.add_argument(
         "--slice",
         metavar="S",
         type=arguments.seconds,
         default=0.4,
-        help="seconds of load each (default 0.4)",
+        help="seconds of load for each variant and round (default 0.4)",
     )
     parser.set_defaults(run=run)
 

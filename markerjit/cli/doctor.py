@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PID",
         type=arguments.process_id,
         nargs="?",
-        help="a process, also by the name of its program",
+        help="a process: its number, or the name of its program",
     )
     arguments.add_seccomp(parser)
     arguments.add_json(parser)

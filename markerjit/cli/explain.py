@@ -41,13 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="a table of every mode under every kind of quiescence, in place of one plan",
+        help="instead: a table of every mode under every kind of quiescence",
     )
     parser.add_argument(
         "--path",
         action="store_true",
-        help="the active path through the recorder and back, instruction by instruction, in place "
-        "of the rest",
+        help="instead: the active path through the recorder and back, instruction by instruction",
     )
     parser.add_argument(
         "--probe",
@@ -58,15 +57,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--where",
         metavar="EXPR",
-        help="explain a question in place of the sites: its types, and the code that answers it",
+        help="instead: a question, with its types and the code that answers it",
     )
     parser.add_argument(
         "--aggregate",
         metavar="EXPR",
-        help="the same of an aggregate, such as 'count()' or 'hist(size)': what is computed before "
-        "it is added up; --where is its condition",
+        help="instead: an aggregate, such as 'count()' or 'hist(size)': what is computed before it "
+        "is added up; --where is its condition",
     )
-    parser.add_argument("--by", metavar="EXPR,…", help="the key of the aggregate")
+    parser.add_argument("--by", metavar="EXPR,…", help="with --aggregate: its key")
     costs.add_bench(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)

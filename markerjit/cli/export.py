@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--port",
         metavar="N",
         type=arguments.port,
-        help="this port of 127.0.0.1, or the next one that is free (default 7622)",
+        help="this port of 127.0.0.1, or the next free one (default 7622)",
     )
     parser.add_argument("--by", metavar="FIELD", help="count the events by the values of a field")
     parser.add_argument(
@@ -53,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=arguments.positive,
         default=1000,
-        help="values of --by that are counted singly; later ones are counted together "
+        help="how many values of --by are counted singly; later ones are counted together "
         "(default 1000)",
     )
     parser.add_argument(

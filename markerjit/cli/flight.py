@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--on-crash",
             action="store_true",
-            help="with -o: save when the process is ended by a signal; waits in the background",
+            help="with -o: wait in the background, and save if a signal ends the process",
         )
         stay.add_staying(parser)
     if action != STOP:

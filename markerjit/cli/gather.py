@@ -23,13 +23,13 @@ def add_coming(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--follow",
         action="store_true",
-        help="also all that the process starts from now on, by fork and exec, each from its first "
-        "instruction. MAKES A FORK SLOWER, and each new process wait until its markers are on",
+        help="also everything that the process starts from now on, by fork and exec, each from its "
+        "first instruction. MAKES A FORK SLOWER: each new process waits until its markers are on",
     )
     parser.add_argument(
         "--new",
         action="store_true",
-        help="also those that start later, each from the moment it is seen; for a name, --exe, "
+        help="also processes that start later, each from the moment it is seen; for a name, --exe, "
         "--cgroup, --container and --user",
     )
 

@@ -9,7 +9,9 @@ from markerjit.cli import adding
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    adding.add_arguments(parser, value="the value, such as size or 'us / 1000'")
+    adding.add_arguments(
+        parser, value="the value, such as size or 'us / 1000'", top=adding.TOP_OF_PICTURES
+    )
     parser.set_defaults(run=run)
 
 

@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=("list", "run", "source"),
         help="list: the experiments; run: run some; source: print the source of some",
     )
-    parser.add_argument("letters", metavar="LETTER", nargs="*", help="of an experiment")
+    parser.add_argument("letters", metavar="LETTER", nargs="*", help="the letters of experiments")
     parser.add_argument("--all", action="store_true", help="every experiment")
     parser.add_argument("--no-ask", action="store_true", help="do not ask for a prediction")
     arguments.add_json(parser)

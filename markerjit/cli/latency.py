@@ -49,23 +49,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "begin",
         metavar="FROM",
-        help="the markers where a time begins, or functions, such as func:malloc",
+        help="the markers at which a time begins; or functions, such as func:malloc",
     )
     parser.add_argument(
         "end",
         metavar="TO",
         nargs="?",
-        help="the markers where it ends. Without it each call of the functions is timed",
+        help="the markers at which it ends. Without TO each call of the functions is timed",
     )
     parser.add_argument(
         "--by",
         metavar="EXPR,…",
         help="the key that begin and end have in common (tid): fields, parts of texts, and "
-        "expressions of them, such as 'client, key[:4]'. Of calls what their times are divided by: "
-        "'name, arg0' (name, where there are several functions)",
+        "expressions of them, such as 'client, key[:4]'. For calls: what divides their times, such "
+        "as 'name, arg0' (name, if there are several functions)",
     )
     parser.add_argument(
-        "--end-by", metavar="EXPR,…", help="the same at the end, where its names are others"
+        "--end-by", metavar="EXPR,…", help="the key at the end, if its names are different there"
     )
     parser.add_argument(
         "--where",
@@ -76,7 +76,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--slower",
         metavar="S",
         type=arguments.seconds,
-        help="print the pairs that take as long, with the fields of both ends: 50ms",
+        help="print each pair that takes at least this long, such as 50ms, with the fields of both "
+        "ends",
     )
     adding.add_every(parser)
     arguments.add_duration(parser)
@@ -85,21 +86,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=arguments.positive,
         default=_TOP,
-        help=f"show so many keys of calls ({_TOP})",
+        help=f"for calls: show the N keys that took the most time in all ({_TOP})",
     )
     parser.add_argument(
         "--room",
         metavar="N",
         type=arguments.positive,
-        help="so many begins may wait (2048), or so many keys of calls may there be (64)",
+        help="room for N begins that wait (2048), or for N keys of calls (64)",
     )
     parser.add_argument(
         "--forget",
         metavar="S",
         type=arguments.seconds,
         default=10.0,
-        help="a begin that has waited for so long gives its place to a new one, where all places "
-        "are taken (10s)",
+        help="a begin that has waited this long gives its place to a new one if all places are "
+        "taken (10s)",
     )
     adding.add_text(parser, "of a text in a key, or of a field that is shown")
     arguments.add_mode(parser)

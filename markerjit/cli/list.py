@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--usdt",
         action="store_true",
-        help="the USDT probes, and whether their semaphores are raised, instead of the markers",
+        help="list USDT probes instead of markers, and whether their semaphores are raised",
     )
     arguments.add_json(parser)
     parser.set_defaults(run=run)

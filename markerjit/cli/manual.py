@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from markerjit import __version__
-from markerjit.cli.parser import COMMANDS, DESCRIPTION, OPTIONS, command_parser
+from markerjit.cli.examples import EXAMPLES
+from markerjit.cli.parser import COMMANDS, DESCRIPTION, OPTIONS, command_parser, sentence
 
 if TYPE_CHECKING:
     from argparse import Action
@@ -68,11 +69,14 @@ def _page_of(command: str) -> str:
     parser = command_parser(command)
     arguments = [action for action in parser._actions if not action.option_strings]
     options = [action for action in parser._actions if action.option_strings]
-    body = [_line(f"{COMMANDS[command]}.".capitalize())]
+    body = [_line(sentence(COMMANDS[command]))]
     for title, actions in (("ARGUMENTS", arguments), ("OPTIONS", options)):
         if actions:
             body.append(f".SH {title}")
             body += [line for action in actions for line in _entry(action)]
+    body.append(".SH EXAMPLES")
+    for line, meaning in EXAMPLES[command]:
+        body += [".TP", f"\\fB{_escaped(line)}\\fR", _line(meaning)]
     usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
     synopsis = [_line(usage)]
     return _page(f"markerjit-{command}", COMMANDS[command], synopsis, body, "markerjit")

@@ -57,8 +57,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PROBE",
         type=recording.probe_name("count", "record", ".c"),
         default="count",
-        help="count: hits only, see `status` (default); record: into the rings, for nobody yet; "
-        "FILE.c:function: a probe in C",
+        help="count: count executions, which `status` shows (default); record: record into the "
+        "rings, without a reader; FILE.c:function: run a probe in C",
     )
     recording.add_strings(parser)
     recording.add_where(parser)
@@ -70,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="for_s",
         metavar="S",
         type=arguments.seconds,
-        help="switch them off again after so long, such as 10m: by a process in the background",
+        help="switch them off again after this time, such as 10m, by a background process",
     )
     stay.add_staying(parser)
     arguments.add_seccomp(parser)

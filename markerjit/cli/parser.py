@@ -17,38 +17,57 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "Markers in running programs: find them, switch them on and off, watch them."
 
-COMMANDS = {
-    "demo": "the bundled server under load: list, switch, watch, compare",
-    "doctor": "what will work here, or on a process, and why not",
-    "list": "the markers of a process or a file",
-    "ps": "the processes that have markers, and what is on in them",
-    "on": "switch markers of a process on",
-    "off": "switch markers of a process off",
-    "replace": "have a function of a process lead to another one, in C, and back",
-    "status": "what is on in a process, since when, by which process, hits and losses",
-    "top": "hits per second by marker, thread or field, again and again",
-    "watch": "a live view of markers: rates, bytes in memory, switches step by step",
-    "export": "markers as metrics for Prometheus, and as OTLP, for a while",
-    "trace": "switch markers on, stream their events, switch them off",
-    "calls": "every call of a program's functions: counts, times, callers, a flame graph",
-    "alloc": "what a program allocates and does not free, by call site",
-    "stack": "the stacks of a process's threads, as they are now",
-    "flight": "a flight recorder: keep the newest events, without a reader, and save them",
-    "count": "count executions in the process, by key",
-    "stat": "sum, least, mean and largest of a value, made in the process, by key",
-    "hist": "a histogram of a value by powers of two, made in the process, by key",
-    "quantiles": "quantiles of a value, made in the process, by key",
-    "latency": "the time from one marker to the next with the same key, made in the process",
-    "recipe": "questions that are written down, for known programs: list, show, run",
-    "read": "print, sum up or convert a trace that was written to a file",
-    "repair": "after an accident: finish or take back what a controller left",
-    "bench": "what a marker costs on this machine, in every form",
-    "explain": "a marker's note, bytes and assembly, and what a switch would write",
-    "coverage": "how much of the code of a process or a file can be opened, and how",
-    "lab": "guided experiments: why live patching is hard, in processes made to die",
-    "config": "the defaults of options, and where they stand",
-    "completion": "a script that completes command lines in bash, zsh or fish",
+JOBS = {
+    "Look": {
+        "ps": "list the processes that have markers, and what is on in them",
+        "list": "list the markers of a process or a file",
+        "status": "show what is on in a process, since when, with its hits",
+        "top": "show hits per second by marker, thread or field",
+        "watch": "a live view of markers: rates, bytes in memory, switches",
+    },
+    "Switch": {
+        "on": "switch markers on, and leave them on",
+        "off": "switch markers off",
+        "replace": "replace a function of a process by one in C, and back",
+    },
+    "Record": {
+        "trace": "switch markers on, stream their events, switch them off",
+        "flight": "a flight recorder: keep the newest events, and save them",
+        "read": "print, sum up or convert a stored trace",
+        "export": "serve markers as metrics for Prometheus, or as OTLP",
+    },
+    "Ask": {
+        "count": "count executions in the process, by key",
+        "stat": "sum, minimum, mean and maximum of a value, by key",
+        "hist": "a histogram of a value by powers of two, by key",
+        "quantiles": "quantiles of a value, by key",
+        "latency": "the time from one marker to the next with the same key",
+        "recipe": "ready-made questions for known programs",
+    },
+    "Follow": {
+        "calls": "every call of a program's functions: counts, times, callers",
+        "alloc": "what a program allocates and does not free, by call site",
+        "stack": "the stacks of a process's threads, now or in samples",
+    },
+    "Check and repair": {
+        "doctor": "what will work here, or on a process, and why not",
+        "coverage": "how much of a program's code can be opened, and how",
+        "repair": "after an accident: clean up what a dead controller left",
+    },
+    "Learn and measure": {
+        "demo": "a tour of the bundled server under load",
+        "explain": "a marker's note, bytes and assembly, and what `on` would write",
+        "lab": "guided experiments: why live patching is hard",
+        "bench": "what a marker costs on this machine",
+    },
+    "Set up": {
+        "config": "the defaults of options, and where they are set",
+        "completion": "a script that completes command lines in bash, zsh or fish",
+    },
 }
+"""The commands by job, each with the line that says what it does."""
+
+COMMANDS = {name: line for commands in JOBS.values() for name, line in commands.items()}
 
 OPTIONS = {
     "--cflags": "what a C compiler needs to find markerjit/marker.h",
@@ -58,6 +77,11 @@ OPTIONS = {
 }
 """Options without a command."""
 
+
+_BEGINNING = (
+    "`markerjit COMMAND --help` explains a command and shows examples. `markerjit demo` needs no "
+    "program of your own, and `markerjit doctor` says what will work here."
+)
 
 LAUNCHING = ("trace", "on", "flight", "count", "stat", "hist", "quantiles", "latency")
 """Commands that take `-- COMMAND ARGS...`, a program to start."""
@@ -107,12 +131,24 @@ def parser_of(
             # with that all archives.
             return argparse.HelpFormatter(self.prog, width=_columns() - 2)
 
+    class Overview(Parser):
+        """The parser of all commands."""
+
+        def format_help(self) -> str:
+            return _overview(_columns() - 2)
+
     class Command(Parser):
         """The parser of a command. Options may stand between its other arguments, also before one
         that may be left out: argparse would take that as left out where it meets an option. Not so
         with `--`, which parse_known_intermixed_args of Python 3.11 forgets."""
 
         _is_intermixed = False
+
+        def format_help(self) -> str:
+            from markerjit.cli.examples import EXAMPLES
+
+            lines = [f"\n  {line}\n      {meaning}" for line, meaning in EXAMPLES[chosen]]
+            return f"{super().format_help()}\nexamples:{''.join(lines)}\n"
 
         def parse_known_args(  # type: ignore[override]
             self, args: Sequence[str], namespace: Namespace | None = None
@@ -123,20 +159,14 @@ def parser_of(
             self._is_intermixed = True
             return self.parse_known_intermixed_args(args, namespace)
 
-    parser = Parser(
-        prog="markerjit",
-        description=DESCRIPTION,
-        epilog="markerjit COMMAND --help explains a command. "
-        "--cflags prints what a C program needs to find markerjit/marker.h, --libs the library of "
-        "markerjit/probes.h, --version the version.",
-    )
+    parser = Overview(prog="markerjit")
     # With its name, because argparse would import shutil to find it out.
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", prog="markerjit", parser_class=Command
     )
     for name in [chosen] if chosen in COMMANDS else COMMANDS:
         line = COMMANDS[name]
-        command = commands.add_parser(name, help=line, description=f"{line}.".capitalize())
+        command = commands.add_parser(name, help=line, description=sentence(line))
         if name == chosen:
             command.set_defaults(given=given, program=program)
             if program == []:
@@ -163,6 +193,28 @@ def chosen_parser(whole: ArgumentParser, name: str) -> ArgumentParser:
     commands = next(action for action in whole._actions if action.dest == "command")
     parser: ArgumentParser = commands.choices[name]  # type: ignore[index]
     return parser
+
+
+def sentence(line: str) -> str:
+    """The line of a command as a sentence."""
+    return f"{line[0].upper()}{line[1:]}."
+
+
+def _overview(width: int) -> str:
+    """The help of all commands: those of one job stand together."""
+    import textwrap
+
+    def entries(texts: dict[str, str]) -> list[str]:
+        return [
+            textwrap.fill(text, width, initial_indent=f"    {name:<12}", subsequent_indent=" " * 16)
+            for name, text in texts.items()
+        ]
+
+    lines = ["usage: markerjit COMMAND ...", "", textwrap.fill(DESCRIPTION, width)]
+    for job, commands in JOBS.items():
+        lines += ["", f"{job}:", *entries(commands)]
+    lines += ["", "Options without a command:", *entries(OPTIONS)]
+    return "\n".join([*lines, "", textwrap.fill(_BEGINNING, width), ""])
 
 
 def _columns() -> int:

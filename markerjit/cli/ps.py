@@ -21,9 +21,9 @@ _CUT = 3
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
-        "--all", action="store_true", help="of all users, as far as we may look (root: the default)"
+        "--all", action="store_true", help="of all users, as far as permitted (root: the default)"
     )
-    parser.add_argument("--usdt", action="store_true", help="processes with USDT probes, too")
+    parser.add_argument("--usdt", action="store_true", help="also processes with USDT probes")
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 

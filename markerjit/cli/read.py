@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "file",
         metavar="FILE",
         type=arguments.file_name,
-        help="a trace; its suffix says in which format. -: from standard input",
+        help="a trace, in the format of its suffix; or -, for standard input",
     )
     parser.add_argument(
         "--marker", metavar="PATTERN", help="only markers that match, such as 'kv_*,!kv_hit'"
@@ -41,17 +41,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_selection(parser)
     arguments.add_fields(parser, "only these fields of each event (default: all)")
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--stats", action="store_true", help="sum it up instead of printing events")
+    group.add_argument("--stats", action="store_true", help="sum up each marker, print no events")
     group.add_argument(
         "-o",
         "--output",
         metavar="OTHER",
         type=arguments.file_name,
-        help="write it again, in another format; -: to standard output. .html or .svg (a flame "
-        "graph), .speedscope.json or .folded: the stacks that its events have",
+        help="convert it to the format of this suffix; - is standard output. .html or .svg (a "
+        "flame graph), .speedscope.json and .folded are for the stacks that its events have",
     )
     group.add_argument(
-        "-n", "--events", metavar="N", type=arguments.positive, help="print so many events at most"
+        "-n", "--events", metavar="N", type=arguments.positive, help="print at most N events"
     )
     add_format(parser)
     add_columns(parser)

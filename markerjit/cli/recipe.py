@@ -60,12 +60,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "action",
         metavar="ACTION",
         choices=("list", "show", "run"),
-        help="list: the recipes; show: one of them; run: ask a process",
+        help="list: print the recipes; show: print one; run: run one on a process",
     )
-    parser.add_argument("name", metavar="RECIPE", nargs="?", help="its name")
-    parser.add_argument("target", metavar="TARGET", nargs="?", help="for run: the process")
-    parser.add_argument("-d", "--duration", metavar="S", help="for run: end after so long: 10s")
-    parser.add_argument("--every", metavar="S", help="for run: show an answer again and again: 5s")
+    parser.add_argument("name", metavar="RECIPE", nargs="?", help="the name of a recipe")
+    parser.add_argument("target", metavar="TARGET", nargs="?", help="for run: the processes")
+    parser.add_argument("-d", "--duration", metavar="S", help="for run: end after S, such as 10s")
+    parser.add_argument("--every", metavar="S", help="for run: show an answer every S seconds")
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 

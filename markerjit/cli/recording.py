@@ -42,8 +42,8 @@ def add_parts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time",
         choices=("tsc", "monotonic", "coarse", "none"),
-        help="where an event's time comes from: the time stamp counter (default, where it can be "
-        "used), the system's clocks, or nowhere, which costs least and keeps only the order on "
+        help="the clock of the events: tsc, the time stamp counter (default, if it can be used); "
+        "monotonic or coarse, the system's; none, which costs least and keeps only the order on "
         "each CPU",
     )
     parser.add_argument("--no-thread-id", action="store_true", help="do not record the thread id")
@@ -60,8 +60,8 @@ def add_parts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--select",
         metavar="EXPRS",
-        help="record these named expressions in place of the fields, such as 'ms=dur/1e6, key'; "
-        "they are computed in the process",
+        help="record named expressions in place of the fields, such as 'ms=dur/1e6, key'; they are "
+        "computed in the process",
     )
     add_stack(parser)
     add_ring_size(parser)
@@ -82,23 +82,23 @@ def add_stack(parser: argparse.ArgumentParser) -> None:
 
 def add_ring_size(parser: argparse.ArgumentParser) -> None:
     """Add --ring-size."""
-    parser.add_argument(
+    arguments.section(parser, arguments.HOW).add_argument(
         "--ring-size",
         metavar="MIB",
         type=_mebibytes,
-        help="room for records per CPU, a power of two, such as 4MiB (default: what the process "
-        "has, or 1)",
+        help="room for records for each CPU, a power of two, such as 4MiB (default: what the "
+        "process has, or 1)",
     )
 
 
 def add_strings(parser: argparse.ArgumentParser) -> None:
     """Add --strings."""
-    parser.add_argument(
+    arguments.section(parser, arguments.HOW).add_argument(
         "--strings",
         choices=("fast", "careful"),
-        help="how strings are read where the processor has no memory transactions: from pages that "
-        "could be read within the last millisecond (default), or by the kernel, with a system call "
-        "for each string",
+        help="how strings are read where the processor has no memory transactions. fast: from "
+        "pages that could be read within the last millisecond (default); careful: by the kernel, "
+        "with a system call for each string",
     )
 
 
@@ -107,8 +107,8 @@ def add_where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--where",
         metavar="EXPR",
-        help="only where a condition is met, such as 'size > 100'; it is asked in the process, "
-        "before the probe",
+        help="only events that meet a condition, such as 'size > 100'; it is evaluated in the "
+        "process, before the probe",
     )
 
 
@@ -118,14 +118,15 @@ def add_brakes(parser: argparse.ArgumentParser) -> None:
         "--sample",
         metavar="PART",
         type=_sample,
-        help="only a part of them, such as 1/100, chosen at random in the process, behind --where",
+        help="only a share of the events, such as 1/100, chosen at random in the process after "
+        "--where",
     )
     parser.add_argument(
         "--at-most",
         metavar="RATE",
         type=_rate,
-        help="at most so many of each marker in any second, such as 1000/s; the others are held "
-        "back in the process, and counted as that",
+        help="at most this many events of each marker in any second, such as 1000/s; the others "
+        "are held back in the process, and counted as held back",
     )
 
 
@@ -134,8 +135,8 @@ def add_budget(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget",
         metavar="PERCENT",
-        help="the part of the processor time of the process that the probes may take, such as 1%%: "
-        "where it is more, they are thinned, and at last switched off",
+        help="the share of the process's processor time that the probes may take, such as 1%%. "
+        "Beyond it they are thinned, and at last switched off",
     )
 
 
@@ -183,8 +184,8 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FILE",
         type=arguments.file_name,
-        help="write the events to FILE; its suffix says how: .ctf/ .ctf2/ (directories), .parquet, "
-        ".arrow, .pftrace (Perfetto), .json (Chrome), .jsonl, .txt. -: to standard output",
+        help="write the events to FILE, in the format of its suffix: .ctf/ .ctf2/ (directories), "
+        ".parquet, .arrow, .pftrace (Perfetto), .json (Chrome), .jsonl, .txt; - is standard output",
     )
     add_format(parser)
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
@@ -196,9 +197,9 @@ def add_format(parser: argparse.ArgumentParser) -> None:
         "--format",
         metavar="FORMAT",
         type=_format,
-        help="of what -o - sends to standard output: text (default), jsonl, arrow, ctf or ctf2 (a "
-        "tar archive), perfetto, chrome, parquet. Of the lines that are printed: a template such "
-        "as '{time} {name} {fields.key}'",
+        help="with -o -, the format: text (default), jsonl, arrow, ctf or ctf2 (a tar archive), "
+        "perfetto, chrome, parquet. Otherwise a template for the lines that are printed, such as "
+        "'{time} {name} {fields.key}'",
     )
 
 
@@ -257,9 +258,9 @@ def add_probe(parser: argparse.ArgumentParser, *suffixes: str) -> None:
         metavar="FILE:FUNCTION",
         type=probe_name("record", *suffixes),
         default="record",
-        help="FILE.c: a probe in C, inside the process; the events that it emits are traced, and "
-        "the markers themselves are not. FILE.py (trace): a function that is called with each "
-        "event, here",
+        help="FILE.c: a probe in C, which runs inside the process; the events that it emits are "
+        "traced, and the markers themselves are not. FILE.py (trace only): a function that this "
+        "command calls with each event",
     )
 
 
@@ -527,12 +528,12 @@ def print_picture(picture: markerjit.Picture, options: argparse.Namespace) -> No
 
 def add_growth(parser: argparse.ArgumentParser) -> None:
     """Add --ring-growth."""
-    parser.add_argument(
+    arguments.section(parser, arguments.HOW).add_argument(
         "--ring-growth",
         metavar="MIB",
         type=_growth,
-        help="the memory by which all rings together may grow while we fall behind, up to 16 MiB a "
-        "ring; given back at the end (default 64; 0: they stay as they are)",
+        help="the memory by which all rings together may grow while this command falls behind, up "
+        "to 16 MiB a ring; given back at the end (default 64; 0: none)",
     )
 
 

@@ -20,11 +20,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "new",
         metavar="FILE:FUNCTION",
         nargs="?",
-        help="what replaces it, a function in a file in C: it takes and returns the same, and may "
-        "call the old one as markerjit_original(FUNCTION)(…)",
+        help="its replacement, a function in a C file: it takes and returns the same, and may call "
+        "the old one as markerjit_original(FUNCTION)(…)",
     )
     parser.add_argument(
-        "--revert", action="store_true", help="take the replacement back; the new code stays"
+        "--revert", action="store_true", help="take the replacement back; its code stays"
     )
     arguments.add_seccomp(parser)
     arguments.add_json(parser)

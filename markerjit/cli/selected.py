@@ -52,7 +52,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--select",
         metavar="EXPRS",
-        help="these named expressions in place of the fields, such as 'ms=dur/1e6, key'",
+        help="named expressions in place of the fields, such as 'ms=dur/1e6, key'",
     )
     parser.add_argument("--tid", metavar="N,…", type=_numbers, help="only events of these threads")
     parser.add_argument("--cpu", metavar="N,…", type=_numbers, help="only events on these CPUs")

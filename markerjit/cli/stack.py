@@ -44,11 +44,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--running", action="store_true",
-        help="of samples, leave out threads that are in a system call",
+        help="for samples: leave out threads that are in a system call",
     )  # fmt: skip
     parser.add_argument(
         "--top", metavar="N", type=arguments.positive, default=_ROWS,
-        help=f"of samples, show so many functions ({_ROWS})",
+        help=f"for samples: show N functions ({_ROWS})",
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=arguments.file_name,

@@ -25,8 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     targets.add_targets(parser)
     arguments.add_pattern(parser, default="*")
     parser.add_argument(
-        "--watch", action="store_true", help="look again and again, until Ctrl-C, and say how many "
-        "hits there are in a second"
+        "--watch", action="store_true", help="refresh it until Ctrl-C, with the hits per second"
     )  # fmt: skip
     parser.add_argument(
         "--every", metavar="S", type=arguments.seconds, help="with --watch: look every S seconds "

@@ -36,12 +36,12 @@ def add_staying(parser: argparse.ArgumentParser) -> None:
         "--duration",
         metavar="S",
         type=arguments.seconds,
-        help="with --follow or --new: end after so long, such as 10s",
+        help="with --follow or --new: end after S, such as 10s",
     )
     parser.add_argument(
         "--off-at-end",
         action="store_true",
-        help="with --follow or --new: switch off at the end (default: what is on stays on)",
+        help="with --follow or --new: switch off at the end (default: leave on)",
     )
 
 

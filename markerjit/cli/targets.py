@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 # In the order of Targets.
 _CRITERIA = {
-    "name": ("NAME", "the processes of a program: its file's name, or what ps shows"),
-    "exe": ("PATH", "those that execute this file"),
-    "cgroup": ("PATH", "those in this control group, or below it; also nginx.service"),
-    "container": ("ID", "those in this container of Docker, podman or Kubernetes"),
-    "user": ("NAME", "those of this user (default: ours, and for root everyone's)"),
+    "name": ("NAME", "all of a program, by the name of its file or the one that ps shows"),
+    "exe": ("PATH", "all that execute this file"),
+    "cgroup": ("PATH", "all in this control group or below it, such as nginx.service"),
+    "container": ("ID", "all in this container of Docker, podman or Kubernetes"),
+    "user": ("NAME", "all of this user (default: yours; for root, everybody's)"),
 }
 
 
@@ -50,12 +50,12 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
             "targets",
             metavar="TARGET",
             type=_targets,
-            help="a process: PID, or several: PID,PID or the name of a program. It is left out "
-            "where options say which processes are meant: --name, --exe, --cgroup, --container, "
-            "--user",
+            help="one process or several: PID, or PID,PID, or the name of a program. Leave it out "
+            "where options choose the processes (below)",
         )
+    options = arguments.section(parser, "processes, in place of TARGET")
     for name, (metavar, meaning) in _CRITERIA.items():
-        parser.add_argument(f"--{name}", metavar=metavar, type=_criterion, help=meaning)
+        options.add_argument(f"--{name}", metavar=metavar, type=_criterion, help=meaning)
 
 
 def chosen(options: argparse.Namespace) -> Chosen:

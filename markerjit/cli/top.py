@@ -47,17 +47,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--by",
         metavar="KEY",
         default="marker",
-        help="marker (default: counted in the process), or thread, cpu or the name of a field, or "
-        "several: marker,key. These are recorded, as by trace",
+        help="group by marker (default; counted in the process), thread, cpu, source or a field, "
+        "or by several: marker,key. For all but marker the events are recorded, as by trace",
     )
     parser.add_argument(
         "--every", metavar="S", type=arguments.seconds, default=_EVERY_S,
         help="look every S seconds (1), such as 500ms",
     )  # fmt: skip
     arguments.add_duration(parser)
-    parser.add_argument(
-        "--rows", metavar="N", type=arguments.positive, help="print so many rows at most"
-    )
+    parser.add_argument("--rows", metavar="N", type=arguments.positive, help="print at most N rows")
     arguments.add_seccomp(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)

@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_quiesce(parser)
     arguments.add_duration(parser)
     parser.add_argument(
-        "-n", "--events", metavar="N", type=arguments.positive, help="end after so many events"
+        "-n", "--events", metavar="N", type=arguments.positive, help="end after N events"
     )
     recording.add_probe(parser, ".c", ".py")
     recording.add_parts(parser)
@@ -58,12 +58,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lossless",
         action="store_true",
-        help="MAKES THE PROCESS WAIT where it would lose events: a thread whose ring is full stops "
-        "until there is room, with whatever locks it holds; up to 10 s for an event, and not for a "
-        "trace that has read nothing for 2 s",
+        help="lose no event. MAKES THE PROCESS WAIT: a thread whose ring is full waits until there "
+        "is room, and keeps its locks; up to 10 s for an event, and not for a trace that has read "
+        "nothing for 2 s",
     )
     parser.add_argument(
-        "--resume", action="store_true", help="begin with what a reader left that died"
+        "--resume", action="store_true", help="begin with the events that a dead reader left"
     )
     gather.add_coming(parser)
     arguments.add_seccomp(parser)

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,8 @@ from markerjit.cli import list as cli_list
 from markerjit.cli import main, output
 from markerjit.cli import watch as cli_watch
 from markerjit.cli.arguments import as_pid, mebibytes, positive, seconds
-from markerjit.cli.parser import COMMANDS
+from markerjit.cli.examples import EXAMPLES
+from markerjit.cli.parser import COMMANDS, parser_of, sentence, split
 from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoSuchProcess
 from markerjit.facts import words
@@ -255,7 +257,25 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(name, "--help") == 0
-    assert capsys.readouterr().out.startswith(f"usage: markerjit {name} ")
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: markerjit {name} ")
+    assert f"\n{sentence(COMMANDS[name])}\n" in shown
+    assert shown.endswith(f"{EXAMPLES[name][-1][1]}\n")
+
+
+def test_the_sentence_of_a_command_keeps_its_capitals() -> None:
+    assert sentence("a function in C") == "A function in C."
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_of_a_command_are_command_lines_of_it(name: str) -> None:
+    for line, _ in EXAMPLES[name]:
+        (typed,) = re.findall(r"markerjit [^)]*", line)
+        words, program = split(shlex.split(typed.replace("PID", NOBODY))[1:])
+
+        options = parser_of(*words, program=program).parse_args(words)
+
+        assert options.command == name
 
 
 def test_the_package_can_be_run_as_a_module() -> None:

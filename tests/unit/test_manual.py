@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from markerjit.cli.examples import EXAMPLES
 from markerjit.cli.manual import pages
 from markerjit.cli.parser import COMMANDS, command_parser
 
@@ -17,8 +18,8 @@ PAGES = dict(pages())
 
 def shown(page: str) -> str:
     """A page as text, whose dashes and quotes are those that a user types."""
-    escapes = (("\\-", "-"), ("\\(aq", "'"), ("\\(ga", "`"), ("\\e", "\\"), ("\\[u2026]", "…"))
-    for escape, character in escapes:
+    escapes = {"\\-": "-", "\\(aq": "'", "\\(ga": "`", "\\(ti": "~", "\\e": "\\", "\\[u2026]": "…"}
+    for escape, character in escapes.items():
         page = page.replace(escape, character)
     return re.sub(r"\\f[BIR]", "", page)
 
@@ -40,6 +41,14 @@ def test_a_page_has_each_argument_with_its_help(command: str) -> None:
         (entry,) = re.findall(f"{head}(.*)$", page, re.MULTILINE)
         assert all(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", page) for name in names)
         assert not text or entry.removeprefix("\\&") == text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_page_has_the_examples_of_its_command(command: str) -> None:
+    examples = shown(PAGES[f"markerjit-{command}.1"]).partition("\n.SH EXAMPLES\n")[2]
+
+    for line, meaning in EXAMPLES[command]:
+        assert f".TP\n{line}\n{meaning}\n" in examples
 
 
 @pytest.mark.parametrize("name", PAGES)
