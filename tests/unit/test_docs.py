@@ -27,7 +27,7 @@ import pytest
 
 import markerjit
 from markerjit.cli.main import run
-from markerjit.cli.parser import COMMANDS
+from markerjit.cli.parser import COMMANDS, JOBS
 from markerjit.model import Kind
 from markerjit.x86.forms import marker_form
 from tests.support.house import FLOORS
@@ -89,10 +89,14 @@ def table(text: str, header: str) -> list[list[str]]:
     return rows
 
 
+def anchor_of(title: str) -> str:
+    """The anchor of a heading, made as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, made as GitHub makes them."""
-    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    """The anchors of a page's headings."""
+    return {anchor_of(title) for title in re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)}
 
 
 def name_of(page: Path) -> str:
@@ -378,6 +382,22 @@ def test_command_reference_has_the_commands_that_exist() -> None:
     titles = re.findall(r"^## markerjit (\w+)", COMMANDS_PAGE.read_text(), re.MULTILINE)
 
     assert sorted(titles) == sorted(COMMANDS)
+
+
+def test_command_reference_lists_the_commands_by_job() -> None:
+    text = COMMANDS_PAGE.read_text()
+    titles = re.findall(r"^## (markerjit (\w+).*)$", text, re.MULTILINE)
+
+    rows = table(section(text, "Commands by job"), "job")
+
+    expected = [
+        [job if n == 0 else "", name, line]
+        for job, commands in JOBS.items()
+        for n, (name, line) in enumerate(commands.items())
+    ]
+    links = {f"[{name}](#{anchor_of(title)})": name for title, name in titles}
+    assert [[job, links.get(link, link), line] for job, link, line in rows] == expected
+    assert [name for _, name in titles] == list(COMMANDS)  # the sections are in this order
 
 
 def test_command_reference_has_the_options_without_a_command() -> None:
