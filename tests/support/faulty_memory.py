@@ -85,13 +85,21 @@ class FaultyMemory:
         return number
 
     def apply(self, edits: Sequence[Edit], *, nobody_runs: bool = False) -> int:
-        """The status; the report is in `report`. While nobody runs, the edits of code are written
-        as runs."""
-        code = [i for i, edit in enumerate(edits) if edit.code and nobody_runs] or [0]
-        return self.apply_runs(edits, code[0], code[-1] - code[0] + 1 if nobody_runs else 0)
+        """The status; the report is in `report`. While nobody runs, steps of code are written as
+        runs."""
+        return self._transact(edits, 0, 0, nobody_runs=nobody_runs)
 
     def apply_runs(self, edits: Sequence[Edit], first: int, count: int) -> int:
         """The same, with these edits as runs; 0: none."""
+        return self._transact(edits, first, count, nobody_runs=False)
+
+    def steps_of_runs(self, edits: Sequence[Edit]) -> list[int]:
+        """How many edits there are in each step that is written as runs while nobody runs."""
+        sizes = (ctypes.c_uint32 * len(edits))()
+        count = self._library.mj_test_steps_of_runs(as_native(pack(edits)), len(edits), sizes)
+        return list(sizes[:count])
+
+    def _transact(self, edits: Sequence[Edit], first: int, count: int, *, nobody_runs: bool) -> int:
         for name, function in (("mj_test_access", self._access), ("mj_test_sync", self._sync)):
             place = ctypes.c_void_p.in_dll(self._library, name)
             place.value = ctypes.cast(function, ctypes.c_void_p).value
@@ -99,9 +107,10 @@ class FaultyMemory:
         self.report = native.Report()
         return int(
             self._library.mj_test_transact(
-                as_native(packed), len(edits), first, count, ctypes.byref(self.report)
+                as_native(packed), len(edits), first, count, int(nobody_runs),
+                ctypes.byref(self.report),
             )
-        )
+        )  # fmt: skip
 
     def of(self, kind: int) -> list[int]:
         """The addresses of all steps of a kind."""

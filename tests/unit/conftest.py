@@ -86,7 +86,10 @@ def faulty_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The transactions of libmjstop.so, for a FaultyMemory."""
     path = tmp_path_factory.mktemp("faults") / "faults.so"
     sources = [STOP / "transaction.c", STOP / "runs.c", STOP / "write.c", FAULTS]
-    renamed = ["-Dpread=test_pread", "-Dpwrite=test_pwrite", "-Dprocess_vm_readv=test_readv"]
+    renamed = [
+        *("-Dpread=test_pread", "-Dpwrite=test_pwrite"),
+        *("-Dprocess_vm_readv=test_readv", "-Dprocess_vm_writev=test_writev"),
+    ]
     subprocess.run(
         ["gcc", "-O1", "-shared", "-fPIC", *renamed, f"-I{STOP}", "-o", path, *sources], check=True
     )

@@ -7,6 +7,7 @@ import errno
 
 import pytest
 
+from markerjit.model import Edit
 from markerjit.remote import native
 from tests.support.faulty_memory import (
     READ,
@@ -197,3 +198,65 @@ def test_every_access_of_many_edits_may_fail_and_all_is_as_it_was(
             # A comparison that cannot be made at once is made edit by edit.
             done = status == native.OK and what == READ
             assert memory.content == (undisturbed.content if done else content)
+
+
+# ---- several steps -------------------------------------------------------------------------------
+
+
+def in_steps(*steps: int) -> list[Edit]:
+    """Eight edits of each of these steps, which lie between those of the others."""
+    edits = close_together(8 * len(steps), 64)
+    return [
+        change._replace(step=step) for step in sorted(steps) for change in edits[step :: len(steps)]
+    ]
+
+
+def test_holes_and_the_jumps_to_them_are_two_steps_that_are_written_at_once(
+    faulty_library: ctypes.CDLL,
+) -> None:
+    edits = in_steps(0, 1)
+    memory = FaultyMemory(faulty_library, bytes(1024))
+
+    assert memory.steps_of_runs(edits) == [8, 8]
+    assert memory.apply(edits, nobody_runs=True) == native.OK
+
+    assert memory.content == zeros_and(edits, bytes(1024))
+    assert len(memory.of(WRITE)) == 2
+
+
+def test_the_first_step_is_taken_back_where_the_second_one_finds_another_byte(
+    faulty_library: ctypes.CDLL,
+) -> None:
+    edits = in_steps(0, 1)
+    memory = FaultyMemory(faulty_library, bytes(1024))
+    memory.sneak[5] = (edits[12].address, 0x55)
+
+    assert memory.apply(edits, nobody_runs=True) == native.UNEXPECTED
+
+    assert memory.report.index == 12
+    expected = bytearray(1024)
+    expected[edits[12].address - START] = 0x55
+    assert memory.content == expected
+
+
+@pytest.mark.parametrize(
+    "odd", [{"code": False}, {"again": True}], ids=["data", "written by an earlier step"]
+)
+def test_a_step_with_anything_else_in_it_is_not_written_as_runs(
+    faulty_library: ctypes.CDLL, odd: dict[str, bool]
+) -> None:
+    edits = in_steps(0, 1, 2)
+    edits[9] = edits[9]._replace(**odd)
+
+    assert FaultyMemory(faulty_library, bytes(2048)).steps_of_runs(edits) == [8, 8]
+
+
+def test_only_so_many_steps_are_written_as_runs_as_there_is_room_for(
+    faulty_library: ctypes.CDLL,
+) -> None:
+    edits = in_steps(0, 1, 2, 3, 4)
+    memory = FaultyMemory(faulty_library, bytes(4096))
+
+    assert memory.steps_of_runs(edits) == [8, 8, 8, 8]
+    assert memory.apply(edits, nobody_runs=True) == native.OK
+    assert memory.content == zeros_and(edits, bytes(4096))

@@ -296,3 +296,55 @@ def test_no_fault_leaves_a_span_in_pieces_without_a_breakpoint_on_it(
 
 def test_a_span_in_pieces_would_be_noticed() -> None:
     assert not whole(b"\x01\xa2\xa3", *SPANS[0])
+
+
+# ---- many words of data --------------------------------------------------------------------------
+
+WORDS = [edit(START + 32 * n, bytes(8), bytes([n + 1]) * 8) for n in range(40)]
+"""Between any two of them is something that others may change."""
+
+
+def words_written(count: int) -> bytes:
+    return b"".join(change.new + bytes(24) for change in WORDS[:count]).ljust(32 * 40, b"\0")
+
+
+def test_many_words_of_data_are_written_one_by_one_whichever_call_does_it(
+    faulty_library: ctypes.CDLL,
+) -> None:
+    memory = FaultyMemory(faulty_library, bytes(32 * 40))
+
+    assert memory.apply(WORDS) == native.OK
+
+    assert memory.content == words_written(40)
+    assert memory.of(WRITE) == [change.address for change in WORDS]
+    assert memory.report.written == 40
+
+
+def test_where_many_words_cannot_be_written_at_once_they_are_written_singly(
+    faulty_library: ctypes.CDLL,
+) -> None:
+    memory = FaultyMemory(faulty_library, bytes(32 * 40))
+    assert memory.apply(WORDS) == native.OK
+    number = memory.steps.index((WRITE, WORDS[20].address))
+    again = FaultyMemory(faulty_library, bytes(32 * 40))
+    again.faults[number] = errno.EFAULT
+
+    assert again.apply(WORDS) == native.OK
+
+    assert again.content == words_written(40)
+    assert again.of(WRITE).count(WORDS[20].address) == 2
+
+
+def test_words_that_were_written_are_taken_back_where_another_one_cannot_be(
+    faulty_library: ctypes.CDLL,
+) -> None:
+    memory = FaultyMemory(faulty_library, bytes(32 * 40))
+    assert memory.apply(WORDS) == native.OK
+    number = memory.steps.index((WRITE, WORDS[20].address))
+    again = FaultyMemory(faulty_library, bytes(32 * 40))
+    again.faults |= {number: errno.EFAULT, number + 1: errno.EFAULT, number + 2: errno.EIO}
+
+    assert again.apply(WORDS) == native.ERRNO
+
+    assert (again.report.index, again.report.error) == (20, errno.EIO)
+    assert again.content == bytes(32 * 40)

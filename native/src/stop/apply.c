@@ -46,21 +46,6 @@ static struct transaction transaction_of(const struct application *all) {
 
 /* ---- stop ------------------------------------------------------------------------------------ */
 
-/* Runs are made of edits of code that are one step: flips. */
-static struct runs runs_of(const struct application *all) {
-    uint32_t first = 0, end;
-
-    while (first < all->count && !all->edits[first].code)
-        first++;
-    for (end = first; end < all->count && all->edits[end].code; end++)
-        if (all->edits[end].step != all->edits[first].step || all->edits[end].again)
-            return (struct runs){0};
-    if ((first && first < end && all->edits[first - 1].step == all->edits[first].step) ||
-        (first < end && end < all->count && all->edits[end].step == all->edits[first].step))
-        return (struct runs){0}; /* data is in the step, too */
-    return runs_create(&all->edits[first], end - first);
-}
-
 #define LIBC_SIGNAL (1ul << 31) /* 32: libc lets no program block it */
 
 /* Asked of ptrace, since /proc shows the mask for the length of a call: one of ppoll or sigwait may
@@ -105,7 +90,7 @@ static int check_trap(const struct mj_target *target, struct stopped *stopped,
     return status;
 }
 
-static int apply_stopped_once(const struct application *all, struct runs *runs,
+static int apply_stopped_once(const struct application *all, struct steps_of_runs *runs,
                               const struct spans *spans) {
     struct transaction transaction = transaction_of(all);
     struct stopped stopped;
@@ -130,7 +115,7 @@ static int apply_stopped_once(const struct application *all, struct runs *runs,
 
 /* A thread that passes by leaves a span within a moment; a handler that was called inside one takes
    its time. */
-static int apply_when_outside(const struct application *all, struct runs *runs,
+static int apply_when_outside(const struct application *all, struct steps_of_runs *runs,
                               const struct spans *spans) {
     long pause_ns = FIRST_PAUSE_NS;
     int status = apply_stopped_once(all, runs, spans);
@@ -144,11 +129,14 @@ static int apply_when_outside(const struct application *all, struct runs *runs,
 }
 
 /* So that no thread stands still for what is refused. */
-static int compare_runs(const struct application *all, const struct runs *runs) {
-    const int status = runs_compare(all->target, runs, all->report);
+static int compare_runs(const struct application *all, const struct steps_of_runs *runs) {
+    int status = MJ_OK;
 
-    if (status != MJ_OK)
-        all->report->index += (uint32_t)(runs->edits - all->edits);
+    for (uint32_t i = 0; i < runs->count && status == MJ_OK; i++) {
+        status = runs_compare(all->target, &runs->steps[i], all->report);
+        if (status != MJ_OK)
+            all->report->index += (uint32_t)(runs->steps[i].edits - all->edits);
+    }
     return status;
 }
 
@@ -159,7 +147,7 @@ static int apply_stopped(void *arguments) {
 
     if (status != MJ_OK)
         return status;
-    struct runs runs = runs_of(all);
+    struct steps_of_runs runs = steps_of_runs_create(all->edits, all->count);
 
     all->maps = maps_open(all->target->pid);
     status = still_mapped(all->target, all->maps, all->report);
@@ -171,7 +159,7 @@ static int apply_stopped(void *arguments) {
     }
     if (all->maps >= 0)
         close(all->maps);
-    runs_destroy(&runs);
+    steps_of_runs_destroy(&runs);
     spans_destroy(&spans);
     return status;
 }

@@ -113,6 +113,44 @@ void runs_destroy(struct runs *runs) {
     runs->count = 0;
 }
 
+/* The edits of the step of the first one. *whole says whether all of them may be written by runs.
+ */
+static uint32_t count_step(const struct mj_edit *edits, uint32_t count, int *whole) {
+    uint32_t n = 0;
+
+    *whole = 1;
+    for (; n < count && edits[n].step == edits[0].step; n++)
+        *whole &= edits[n].code && !edits[n].again && !edits[n].store;
+    return n;
+}
+
+struct steps_of_runs steps_of_runs_create(const struct mj_edit *edits, uint32_t count) {
+    struct steps_of_runs steps = {.count = 0};
+
+    for (uint32_t i = 0, size; i < count && steps.count < MOST_STEPS_OF_RUNS; i += size) {
+        int whole;
+
+        size = count_step(&edits[i], count - i, &whole);
+        if (!whole)
+            continue;
+        steps.steps[steps.count] = runs_create(&edits[i], size);
+        steps.count += steps.steps[steps.count].count > 0;
+    }
+    return steps;
+}
+
+void steps_of_runs_destroy(struct steps_of_runs *steps) {
+    while (steps->count)
+        runs_destroy(&steps->steps[--steps->count]);
+}
+
+struct runs *runs_from(struct steps_of_runs *steps, const struct mj_edit *first) {
+    for (uint32_t i = 0; steps && i < steps->count; i++)
+        if (steps->steps[i].edits == first)
+            return &steps->steps[i];
+    return NULL;
+}
+
 static const struct place *places_of(const struct runs *runs, const struct run *run) {
     return &runs->places[run->first_place];
 }

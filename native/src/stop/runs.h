@@ -24,6 +24,21 @@ struct runs {
 struct runs runs_create(const struct mj_edit *edits, uint32_t count);
 void runs_destroy(struct runs *runs);
 
+enum { MOST_STEPS_OF_RUNS = 4 }; /* holes are one, and the jumps to them another */
+
+/* The steps of a transaction that are written by runs, in its order: nothing but code, of which no
+   byte is one that an earlier step writes. */
+struct steps_of_runs {
+    struct runs steps[MOST_STEPS_OF_RUNS];
+    uint32_t count;
+};
+
+struct steps_of_runs steps_of_runs_create(const struct mj_edit *edits, uint32_t count);
+void steps_of_runs_destroy(struct steps_of_runs *steps);
+
+/* Those that begin with this edit, or NULL. */
+struct runs *runs_from(struct steps_of_runs *steps, const struct mj_edit *first);
+
 /* Does every place hold its old byte? MJ_OK, MJ_UNEXPECTED, MJ_ERRNO, MJ_GONE; report->index counts
    from runs->edits. Threads may run. */
 int runs_compare(const struct mj_target *target, const struct runs *runs, struct mj_report *report);

@@ -25,15 +25,16 @@ struct step {
     int code;
 };
 
-static int starts_runs(const struct transaction *all, uint32_t first) {
-    return all->runs && all->runs->count && &all->edits[first] == all->runs->edits;
+static struct runs *runs_at(const struct transaction *all, uint32_t first) {
+    return runs_from(all->runs, &all->edits[first]);
 }
 
 static struct step step_at(const struct transaction *all, uint32_t first) {
     struct step step = {first, first, 0};
+    const struct runs *runs = runs_at(all, first);
 
-    if (starts_runs(all, first)) /* a step of its own: there may be a hundred thousand edits */
-        return (struct step){first, first + all->runs->edit_count, 1};
+    if (runs) /* a step of its own: there may be a hundred thousand edits */
+        return (struct step){first, first + runs->edit_count, 1};
     while (step.end < all->count && all->edits[step.end].step == all->edits[first].step)
         step.code |= all->edits[step.end++].code;
     return step;
@@ -47,9 +48,11 @@ static struct step step_before(const struct transaction *all, uint32_t end) {
     return step_at(all, first);
 }
 
-/* Whether these edits are those of the runs: all of them, and no other. */
-static int are_runs(const struct transaction *all, uint32_t first, uint32_t end) {
-    return starts_runs(all, first) && end - first == all->runs->edit_count;
+/* The runs that these edits are: all of them, and no other; or NULL. */
+static struct runs *runs_of(const struct transaction *all, struct step step) {
+    struct runs *runs = runs_at(all, step.first);
+
+    return runs && step.end - step.first == runs->edit_count ? runs : NULL;
 }
 
 /* Compare edits [first, end) with what they expect. */
@@ -66,8 +69,7 @@ static int compare(const struct transaction *all, uint32_t first, uint32_t end) 
 static uint32_t end_of_comparison(const struct transaction *all, uint32_t first, uint32_t end) {
     uint32_t stop = first + 1;
 
-    while (stop < end && all->edits[stop].again == all->edits[first].again &&
-           !starts_runs(all, stop))
+    while (stop < end && all->edits[stop].again == all->edits[first].again && !runs_at(all, stop))
         stop++;
     return stop;
 }
@@ -77,8 +79,10 @@ static int compare_some(const struct transaction *all, uint32_t first, uint32_t 
     int status = MJ_OK;
 
     for (uint32_t stop; first < end && status == MJ_OK; first = stop) {
-        if (starts_runs(all, first)) {
-            stop = first + all->runs->edit_count;
+        const struct runs *runs = runs_at(all, first);
+
+        if (runs) {
+            stop = first + runs->edit_count;
             continue;
         }
         stop = end_of_comparison(all, first, end);
@@ -103,10 +107,10 @@ static int synchronise(const struct transaction *all, struct step step) {
 
 static int write_step(const struct transaction *all, struct step step, enum bytes which,
                       uint32_t *done) {
-    const int status = which == NEW_BYTES && are_runs(all, step.first, step.end)
-                           ? runs_write(all->target, all->runs, done, all->report)
-                           : write_edits(all->target, &all->edits[step.first],
-                                         step.end - step.first, which, done, all->report);
+    struct runs *runs = which == NEW_BYTES ? runs_of(all, step) : NULL;
+    const int status = runs ? runs_write(all->target, runs, done, all->report)
+                            : write_edits(all->target, &all->edits[step.first],
+                                          step.end - step.first, which, done, all->report);
 
     if (status != MJ_OK)
         all->report->index += step.first;
@@ -124,7 +128,7 @@ static int do_step(const struct transaction *all, struct step step, uint32_t *do
     all->report->written += *done;
     if (status != MJ_OK)
         return status;
-    if (!are_runs(all, step.first, step.end)) { /* those are read back as they are written */
+    if (!runs_of(all, step)) { /* those are read back as they are written */
         MJ_RACE("read back");
         status = compare_edits(all->target, &all->edits[step.first], step.end - step.first,
                                NEW_BYTES, all->report); /* 4 */

@@ -29,6 +29,23 @@ ssize_t test_readv(pid_t pid, const struct iovec *here, unsigned long n, const s
     return -1; /* all goes by way of pread */
 }
 
+ssize_t test_writev(pid_t pid, const struct iovec *here, unsigned long n, const struct iovec *there,
+                    unsigned long m, unsigned long flags) {
+    ssize_t written = 0;
+    int error = 0;
+
+    (void)pid, (void)m, (void)flags;
+    for (unsigned long i = 0; i < n && !error; i++) {
+        const ssize_t one =
+            mj_test_access(1, here[i].iov_base, here[i].iov_len, (off_t)there[i].iov_base, &error);
+
+        if (one != (ssize_t)here[i].iov_len)
+            break; /* nothing is told of a part of a word */
+        written += one;
+    }
+    return written;
+}
+
 ssize_t test_pread(int fd, void *bytes, size_t size, off_t offset) {
     (void)fd;
     return reach(0, bytes, size, offset);
@@ -48,26 +65,51 @@ int has_mapping(const struct mj_target *target, const char *name) {
 
 int (*mj_test_sync)(void *unused);
 
-/* Edits [first, first + in_runs) are written as runs, as apply.c does while nobody runs. */
-int mj_test_transact(const struct mj_edit *edits, uint32_t count, uint32_t first, uint32_t in_runs,
-                     struct mj_report *report) {
-    const struct mj_target target = {.mem_fd = 0};
-    struct runs runs = {0};
+/* How many edits each step of runs has; returns how many there are. */
+int mj_test_steps_of_runs(const struct mj_edit *edits, uint32_t count, uint32_t *sizes) {
+    struct steps_of_runs steps = steps_of_runs_create(edits, count);
+    const int found = (int)steps.count;
 
-    if (in_runs)
-        runs = runs_create(&edits[first], in_runs);
+    for (uint32_t i = 0; i < steps.count; i++)
+        sizes[i] = steps.steps[i].edit_count;
+    steps_of_runs_destroy(&steps);
+    return found;
+}
+
+/* The runs that edits [first, first + in_runs) are. */
+static struct steps_of_runs one_step(const struct mj_edit *edits, uint32_t first,
+                                     uint32_t in_runs) {
+    struct steps_of_runs runs = {.count = 0};
+
+    if (in_runs) {
+        runs.steps[0] = runs_create(&edits[first], in_runs);
+        runs.count = runs.steps[0].count > 0;
+    }
+    return runs;
+}
+
+/* Edits [first, first + in_runs) are written as runs; `stands`: those that apply.c writes so while
+   nobody runs. */
+int mj_test_transact(const struct mj_edit *edits, uint32_t count, uint32_t first, uint32_t in_runs,
+                     int stands, struct mj_report *report) {
+    const struct mj_target target = {.mem_fd = 0};
+    struct steps_of_runs runs =
+        stands ? steps_of_runs_create(edits, count) : one_step(edits, first, in_runs);
     const struct transaction transaction = {.target = &target,
                                             .edits = edits,
                                             .count = count,
                                             .runs = &runs,
                                             .sync = mj_test_sync,
                                             .report = report};
-    int status = runs_compare(&target, &runs, report); /* as apply.c does before the stop */
+    int status = MJ_OK;
 
-    if (status != MJ_OK)
-        report->index += first;
-    else
+    for (uint32_t i = 0; i < runs.count && status == MJ_OK; i++) { /* as apply.c, before the stop */
+        status = runs_compare(&target, &runs.steps[i], report);
+        if (status != MJ_OK)
+            report->index += (uint32_t)(runs.steps[i].edits - edits);
+    }
+    if (status == MJ_OK)
         status = transact(&transaction);
-    runs_destroy(&runs);
+    steps_of_runs_destroy(&runs);
     return status;
 }
