@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from markerjit.cli import arguments, targets
-from markerjit.cli.on import switch_each, uncollected
+from markerjit.cli.on import switch_each
+from markerjit.uncollected import uncollected
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

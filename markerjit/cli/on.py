@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,23 +24,10 @@ from markerjit.facts import words
 from markerjit.facts.process import switch_facts
 from markerjit.printable import counted
 from markerjit.tuples import NamedTuple
+from markerjit.uncollected import uncollected
 
 if TYPE_CHECKING:  # most switches are over at once
     from markerjit.cli.end import End
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Within, the collector of reference cycles rests. A hundred thousand sites become values
-    without cycles, and it would go through all of them again and again: a sixth of the time. It is
-    for a whole function, whose values have gone when the collector works again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,8 @@ import argparse
 
 import markerjit
 from markerjit.cli import arguments, targets
-from markerjit.cli.on import switch_each, uncollected
+from markerjit.cli.on import switch_each
+from markerjit.uncollected import uncollected
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -30,6 +30,7 @@ from markerjit.sites.names import PREFIX, NameKind
 from markerjit.spans.exits import Exits, has_bytes_of_entry
 from markerjit.spans.openings import Closed, Opening, Way
 from markerjit.tuples import NamedTuple
+from markerjit.uncollected import uncollected
 
 NEEDS_BREAKPOINT = "needs a breakpoint"
 _NO_EXIT = "it never returns"
@@ -72,6 +73,7 @@ def check_name(name: ProbeName) -> None:
         )
 
 
+@uncollected()
 def plan_functions(
     target: Target, name: ProbeName, *, breakpoints: bool, progress: Progress
 ) -> Planned:

@@ -50,6 +50,7 @@ from markerjit.session.turn import Turn, Turns
 from markerjit.sites import Lots, Objects, ProbeName
 from markerjit.sites.vforks import may_share_memory
 from markerjit.tuples import NamedTuple
+from markerjit.uncollected import uncollected
 from markerjit.x86.forms import RETURN
 
 if TYPE_CHECKING:  # few sessions switch again, and a change is seldom left paused
@@ -117,8 +118,8 @@ class Switcher:
         left paused, no marker records or adds up for a reader that is gone, and none is on whose
         deadline has passed. A repair does the last three itself, to say so. In the middle of a
         change that is made in steps nothing else is made. `leave_overdue`: the caller does the last
-        of them."""
-        with self.turns.take(repairing=repairing, stepping=stepping) as turn:
+        of them. Of a turn with very many sites no cycle is looked for."""
+        with uncollected(), self.turns.take(repairing=repairing, stepping=stepping) as turn:
             self._forget_what_went(turn)
             if not repairing and not stepping:
                 if turn.left_paused:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 # As the design draws it, and the rooms that came later.
 FLOORS = (
-    ("errors", "printable", "ours", "tuples"),
+    ("errors", "printable", "ours", "tuples", "uncollected"),
     ("frames",),
     ("model", "arguments"),
     ("abi", "memory", "elf", "x86", "questions"),
@@ -45,7 +45,7 @@ OUTSIDE = {
     "web": ("errors", "printable", "tuples", "lab", "facts", "watch"),
     "cli": (
         *("markerjit", "markerjit.lowlevel", "errors", "printable", "ours", "tuples", "model"),
-        *("explain", "doctor", "lab", "facts", "apps", "watch", "web", "export"),
+        *("explain", "doctor", "lab", "facts", "apps", "watch", "web", "export", "uncollected"),
     ),
 }
 

@@ -8,8 +8,8 @@ import weakref
 import pytest
 
 from markerjit.cli import off, on
-from markerjit.cli.on import uncollected
 from markerjit.cli.parser import command_parser
+from markerjit.uncollected import uncollected
 
 
 class Value:
