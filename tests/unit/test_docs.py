@@ -294,18 +294,25 @@ def spans_in(cells: Iterable[str]) -> list[str]:
     return [span for cell in cells for span in re.findall(r"`([^`]+)`", cell)]
 
 
-def described_in(title: str, header: str) -> dict[str, str]:
-    """The names in the first column of a section's tables, each with its signature, or ''."""
+def rows_in(title: str, header: str) -> list[list[str]]:
+    """The rows of all tables of a section that begin with this header cell."""
     text = section(PYTHON_PAGE.read_text(), title)
     tables = re.split(rf"(?=^\| {header} \|)", text, flags=re.MULTILINE)[1:]
-    spans = spans_in(row[0] for part in tables for row in table(part, header))
+    return [row for part in tables for row in table(part, header)]
+
+
+def described_in(title: str, header: str) -> dict[str, str]:
+    """The names in the first column of a section's tables, each with its signature, or ''."""
+    spans = spans_in(row[0] for row in rows_in(title, header))
     return {name: signature for name, _, signature in (span.partition("(") for span in spans)}
 
 
 def members_described_in(title: str, header: str) -> dict[str, set[str]]:
-    """The first column of a section's table, with the names in the second one."""
-    rows = table(section(PYTHON_PAGE.read_text(), title), header)
-    return {row[0].strip("`"): set(spans_in(row[1:2])) for row in rows}
+    """The first column of a section's tables, with the names in the second one."""
+    rows = rows_in(title, header)
+    names = [row[0].strip("`") for row in rows]
+    assert len(set(names)) == len(names)  # each stands in one table
+    return {name: set(spans_in(row[1:2])) for name, row in zip(names, rows, strict=True)}
 
 
 def signature_of(function: Callable[..., Any]) -> str:
