@@ -308,7 +308,7 @@ class MarkerEntry(ctypes.Structure):
         ("argc", ctypes.c_uint8),
         ("mode", ctypes.c_uint8),
         ("asks", ctypes.c_uint8),
-        ("unused", ctypes.c_uint8),
+        ("to_stack", ctypes.c_uint8),
         ("ops", ctypes.c_uint8 * MAX_ARGS),
         ("limits", ctypes.c_uint16 * MAX_ARGS),
         ("size", ctypes.c_uint16),

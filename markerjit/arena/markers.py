@@ -328,6 +328,6 @@ def _how(entry: MarkerEntry) -> bytes:
     """The part of an entry that says how its marker is recorded."""
     whole = bytes(entry)
     taken = whole[MarkerEntry.ops.offset : MarkerEntry.recorder.offset]
-    flags = (entry.argc, entry.counted, entry.careful, entry.waits, entry.asks)
+    flags = (entry.argc, entry.counted, entry.careful, entry.waits, entry.asks, entry.to_stack)
     taken += bytes(entry.more_ops)
     return bytes(flags) + int(entry.question).to_bytes(8, "little") + taken

@@ -73,7 +73,7 @@ class _Control4(ctypes.Structure):
 
 
 _NOT_IN_4 = (
-    *("unused", "asks", "question", "question_text", "question_size", "until_ns", "aggregate"),
+    *("to_stack", "asks", "question", "question_text", "question_size", "until_ns", "aggregate"),
     "more_ops",
 )
 

@@ -1,7 +1,9 @@
 """Calls of functions, from the events of their entries and exits: stacks, a tree, and its files.
 
     steps      what is known of each event: its thread, its function, in or out, and when
-    repair     steps of a thread made complete: what was left without an exit, exits without entries
+    areas      which stack an address is of
+    repair     steps of a thread made complete: what was left without an exit, stacks that a thread
+               leaves and comes back to, exits without entries
     stacks     the calls that steps are of, all threads at once
     tree       the calls by their callers, added up
     price      what an event costs, from the times between events

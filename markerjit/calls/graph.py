@@ -199,7 +199,7 @@ def _functions(
         return numbers
 
     outermost = np.where(np.array(tree.is_inner), 0, running.total_ns)
-    alone = tree.of_function
+    alone, parked = tree.of_function, stacks.parked()
     columns = zip(
         names, summed(tree.calls), summed(outermost), summed(own),
         alone.timed.tolist(), alone.timed_ns.tolist(), alone.least_ns.tolist(),
@@ -211,7 +211,8 @@ def _functions(
             name, calls, total, own_ns,
             least if timed else None, timed_ns / timed if timed else None,
             largest if timed else None,
-            open_calls, cut, stopped, tails, stacks.without_entry[number],
+            open_calls + parked[number], cut + stacks.cut[number],
+            stopped + stacks.stopped[number], tails, stacks.without_entry[number],
         )
         for number, (
             name, calls, total, own_ns, timed, timed_ns, least, largest, open_calls, cut, stopped,

@@ -4,7 +4,7 @@ A step is an event, or one that stands for an event that never came. Those that 
 
     ENTER    the entry of a function
     FRAME    a call that is open since before
-    AGAIN    one that was given up, and is open after all: nothing is known of the time between
+    AGAIN    one that was closed without an exit, and is open after all
 
 and those that close one are
 
@@ -12,6 +12,7 @@ and those that close one are
     TAIL     a tail call: the last act of a function is a jump to another one
     CUT      the function is left already, in a way that is no exit of it (longjmp, an exception)
     STOP     nothing more is known of the call: its thread has ended, or events were lost
+    PARK     the thread has left the stack that the call is on, and may come back to it
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from markerjit.tuples import NamedTuple
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array
 
-ENTER, FRAME, AGAIN, LEAVE, TAIL, CUT, STOP = range(7)
+ENTER, FRAME, AGAIN, LEAVE, TAIL, CUT, STOP, PARK = range(8)
 
 
 class Steps(NamedTuple):
@@ -35,12 +36,14 @@ class Steps(NamedTuple):
     function  the number of the function: int32
     kind      as above: uint8
     time      nanoseconds: int64
+    stack     the stack pointer at the entry, which it is at the exit again: uint64
     """
 
     thread: Array
     function: Array
     kind: Array
     time: Array
+    stack: Array
 
     @property
     def rows(self) -> int:
@@ -51,22 +54,23 @@ class Steps(NamedTuple):
         """The steps of these rows, or of this mask."""
         return Steps(*(column[rows] for column in self.columns()))
 
-    def columns(self) -> tuple[Array, Array, Array, Array]:
+    def columns(self) -> tuple[Array, ...]:
         """The columns, without a name."""
-        return self.thread, self.function, self.kind, self.time
+        return tuple(self)
 
 
-def steps_of(thread: object, function: object, kind: object, time: object) -> Steps:
+def steps_of(thread: object, function: object, kind: object, time: object, stack: object) -> Steps:
     """Steps from sequences of numbers."""
     return Steps(
         np.asarray(thread, np.uint32),
         np.asarray(function, np.int32),
         np.asarray(kind, np.uint8),
         np.asarray(time, np.int64),
+        np.asarray(stack, np.uint64),
     )
 
 
-NONE = steps_of((), (), (), ())
+NONE = steps_of((), (), (), (), ())
 
 
 def joined(parts: list[Steps]) -> Steps:

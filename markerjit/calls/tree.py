@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from markerjit.calls.stacks import Calls, Frames, calls_of_frames
-from markerjit.calls.steps import CUT, ENTER, STOP, TAIL
+from markerjit.calls.steps import CUT, ENTER, PARK, STOP, TAIL
 from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -119,20 +119,17 @@ class Tree:
         steps = calls.steps
         nodes = np.full(steps.rows, _OUTSIDE, np.int64)
         parents = np.full(steps.rows, _OUTSIDE, np.int64)
-        above = None
-        for rows in calls.levels:
-            if above is None:
+        for rows, callers in zip(calls.levels, calls.callers, strict=True):
+            if not len(callers):
                 of_caller = np.full(len(rows), ROOT if self._is_root is None else _OUTSIDE)
             else:
-                # The last call that was opened one step higher.
-                of_caller = nodes[above[np.searchsorted(above, rows) - 1]]
+                of_caller = nodes[callers]
             functions = steps.function[rows]
             if self._is_root is not None:
                 begins = (of_caller == _OUTSIDE) & self._is_root[functions]
                 of_caller = np.where(begins, ROOT, of_caller)
             parents[rows] = of_caller
             nodes[rows] = self._children(of_caller, functions)
-            above = rows
         self._grow()
         return nodes, parents
 
@@ -222,7 +219,7 @@ class OfFunctions:
         size = len(self.timed)
         for column, kind in ((self.cut, CUT), (self.stopped, STOP), (self.tails, TAIL)):
             column += np.bincount(functions[how == kind], minlength=size)
-        timed = np.flatnonzero(exact & (how != CUT) & (how != STOP))
+        timed = np.flatnonzero(exact & (how != CUT) & (how != STOP) & (how != PARK))
         functions, took = functions[timed], took[timed]
         self.timed += np.bincount(functions, minlength=size)
         self.timed_ns += _summed(functions, took, size)

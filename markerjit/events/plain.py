@@ -1,10 +1,11 @@
-"""Records of a stream that have no fields: when, where and of which marker, and nothing else.
+"""Records of a stream that have no fields but the stack pointer: when, where, of which marker.
 
 A stream makes columns for each type of record. Of thousands of types it would have more work with
 the columns than with the records. Here the records of all types are one set of columns, in order of
 time, as soon as nothing earlier can come.
 
-What this does not do: fields. The types have to be recorded without any, with times and threads.
+What this does not do: other fields. The types have to be recorded without any, with times,
+threads and the stack pointer (`rsp` of Options).
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ if TYPE_CHECKING:
 
 _FAR = np.uint64(1 << 32)
 """Ticks or nanoseconds. What seems to come so much later is nonsense, and not kept back."""
-_KINDS = (np.uint32, np.uint32, np.uint16, np.int64)
+_KINDS = (np.uint32, np.uint32, np.uint16, np.int64, np.uint64)
 """Of the columns."""
 
 
 class Records(NamedTuple):
-    """Records in order of time: the id of the marker, the thread, the CPU, and the time, in
-    nanoseconds of CLOCK_MONOTONIC."""
+    """Records in order of time: the id of the marker, the thread, the CPU, the time, in nanoseconds
+    of CLOCK_MONOTONIC, and the stack pointer."""
 
     marker: Array
     tid: Array
     cpu: Array
     time: Array
+    stack: Array
 
     @property
     def rows(self) -> int:
@@ -86,11 +88,14 @@ class PlainRecords:
         words = np.frombuffer(packet.data, "<u8")
         assert packet.starts is not None
         starts = packet.starts
-        heads = words[starts] if isinstance(starts, slice) else words[indices(starts)]
-        times = words[1:][starts] if isinstance(starts, slice) else words[indices(starts) + 1]
+        if isinstance(starts, slice):
+            heads, times, stacks = (words[at:][starts] for at in range(3))
+        else:
+            first = indices(starts)
+            heads, times, stacks = (words[first + at] for at in range(3))
         marker = packet.head.marker((heads & np.uint64(0xFFFFFFFF)).astype(np.uint32))
         tid = (heads >> np.uint64(32)).astype(np.uint32)
-        return Records(marker, tid, np.full(len(heads), packet.cpu, np.uint16), times)
+        return Records(marker, tid, np.full(len(heads), packet.cpu, np.uint16), times, stacks)
 
 
 def _rows(records: Records, rows: Array) -> Records:

@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
-from markerjit.abi import RED_ZONE
 from markerjit.elf import parse_format
 from markerjit.errors import BadQuestion, Unsupported
-from markerjit.model import Field, Signature
+from markerjit.model import Signature
 from markerjit.patch.where import Where
 from markerjit.probes.asked_texts import texts_of
 from markerjit.probes.braking import Rows, Words, braking
 from markerjit.probes.computed import TID_OFFSET, Known
 from markerjit.probes.question import NO, Draft, Gates, draft_of, make_question
-from markerjit.probes.record import DURATION
+from markerjit.probes.record import words_to_stack
 from markerjit.probes.selecting import Columns, columns, columns_of, lengths_of
-from markerjit.probes.stub import WORDS_FOR_KEPT
 from markerjit.questions import Lack, Question, Scope, ask, ask_again, scope_of
 from markerjit.questions.ir import Node
 from markerjit.questions.scope import CALLER, STACK
@@ -34,11 +32,9 @@ if TYPE_CHECKING:
     from markerjit.arena.arena import Arena
 
 _NO_CALLER = "only the entry and the returns of a function have a caller"
-_FUNCTION, _RETURN = "func:", ":return"
+_FUNCTION = "func:"
 _IN_STUBS = ":"
 """In the names of sites that no compiler prepared."""
-_WORD = 8
-_BEHIND_ARGUMENTS = 2 + RED_ZONE // _WORD
 """Words between the arguments and the stack of the program: what a stub saves (stub.py), and the
 red zone. At the entry of a function the return address is there, and at its exits again."""
 
@@ -89,13 +85,6 @@ def _is_of_function(signature: Signature) -> bool:
     return signature.name.startswith(_FUNCTION)
 
 
-def _words_to_caller(signature: Signature, fields: Sequence[Field]) -> int:
-    """Where the return address is, in words from the first argument."""
-    is_exit = signature.name.endswith(_RETURN)
-    has_kept = is_exit and any(field.name == DURATION for field in fields)
-    return len(signature.args) + _BEHIND_ARGUMENTS + (WORDS_FOR_KEPT if has_kept else 0)
-
-
 class Process(NamedTuple):
     """What the code of a question has to know of the process (computed.Known, braking.Rows)."""
 
@@ -138,7 +127,7 @@ def known_of(signature: Signature, process: Process, careful: bool) -> Known:
     fields = parse_format(signature.format, signature.args)
     arguments = {**{field.name: field.arg for field in fields}, **lengths_of(signature)}
     if _is_of_function(signature):
-        arguments.setdefault(CALLER, _words_to_caller(signature, fields))
+        arguments.setdefault(CALLER, words_to_stack(signature))
     return Known(
         arguments, texts_of(signature), process.tid_offset, process.has_clock, careful,
         is_stub=_IN_STUBS in signature.name,

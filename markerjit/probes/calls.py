@@ -26,6 +26,7 @@ class Frame(NamedTuple):
     """What stands around the code of a recorder that is called in one of the two ways.
 
     operands     one for each argument
+    words        bytes from rsp to the first argument, where all are in memory
     begin, end   saving and restoring what the caller keeps, and the return
     keep, back   keeping %rdx while the clock is read, and having it back
     make_room    have the runtime make room in the ring
@@ -34,6 +35,7 @@ class Frame(NamedTuple):
     """
 
     operands: tuple[Operand, ...]
+    words: int
     begin: tuple[str, ...]
     end: tuple[str, ...]
     keep: tuple[str, ...]
@@ -81,6 +83,7 @@ def preserving_call(argc: int, *, clock: bool, texts: bool) -> Frame:
     )
     return Frame(
         operands=tuple(Memory("rsp", words + 8 * index) for index in range(argc)),
+        words=words,
         begin=(
             "endbr64",
             *(f"push {register}" for register in pushed),
@@ -114,6 +117,7 @@ def c_call(ops: Sequence[int], *, texts: bool) -> Frame:
     restored = [f"mov {name}, {place}" for place, name in saved]
     return Frame(
         operands=operands,
+        words=0,
         begin=tuple(f"mov {place}, {name}" for place, name in saved),
         end=(*restored, "ret"),
         keep=(f"mov {kept}, rdx",),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import markerjit.abi as abi
 from markerjit.elf import parse_format
 from markerjit.errors import BadNote
-from markerjit.model import Field, FieldType, Signature, TypeClass
+from markerjit.model import CType, Field, FieldType, Signature, TypeClass
 from markerjit.ring.brakes import NO_BRAKES, Brakes
 from markerjit.ring.types import TEXTS, Options, RecordType, Strings, Time, number_code
 from markerjit.tuples import NamedTuple
@@ -28,6 +28,14 @@ _MOST_TEXTS = 4
 
 DURATION = "dur"
 """The field of an exit with the time since the entry."""
+RSP = Field("rsp", FieldType.POINTER, CType(TypeClass.POINTER, 8), -1, "p")
+"""The program's stack pointer at an entry or exit of a function, which no argument is. It stands
+before the other fields."""
+WORDS_FOR_KEPT = 4
+"""Words that stand between what an exit's stub saves and the operands, where an entry has kept
+some of these (stub.py)."""
+_WORDS_OF_STUB = 2 + abi.RED_ZONE // 8
+"""Behind the words that are an event's arguments: what a stub saves, and the red zone."""
 
 
 class Recording(NamedTuple):
@@ -41,6 +49,7 @@ class Recording(NamedTuple):
     counted: int
     careful: int
     waits: int
+    to_stack: int
     type: RecordType
 
     def entry(self) -> abi.MarkerEntry:
@@ -53,6 +62,7 @@ class Recording(NamedTuple):
             counted=self.counted,
             careful=self.careful,
             waits=self.waits,
+            to_stack=self.to_stack,
         )
         first, more = self.ops[: abi.MAX_ARGS], self.ops[abi.MAX_ARGS :]
         entry.ops[: len(first)], entry.more_ops[: len(more)] = first, more
@@ -77,8 +87,9 @@ def recording(signature: Signature, options: Options, *, is_selected: bool = Fal
         for arg in signature.args
     ]
     limits = [0] * len(signature.args)
+    own = (RSP,) if options.rsp else ()
     type_ = RecordType(
-        -1, signature.name, signature.format, fields, time=options.time, tid=options.thread_id
+        -1, signature.name, signature.format, own + fields, time=options.time, tid=options.thread_id
     )
     texts = sum(field.type in TEXTS for field in fields)
     most = min(options.text, _room_for_a_text(len(signature.args), texts))
@@ -92,8 +103,16 @@ def recording(signature: Signature, options: Options, *, is_selected: bool = Fal
     careful = type_.has_text and options.strings is Strings.CAREFUL
     return Recording(
         bytes(ops), tuple(limits), time, int(options.thread_id), int(options.counted),
-        int(careful), int(options.waits), type_,
+        int(careful), int(options.waits), words_to_stack(signature) if options.rsp else 0, type_,
     )  # fmt: skip
+
+
+def words_to_stack(signature: Signature) -> int:
+    """Words from the first argument of a stub's call to the program's stack pointer, where the
+    return address is when a function is entered and left."""
+    fields = parse_format(signature.format, signature.args)
+    has_kept = _is_return(signature) and any(field.name == DURATION for field in fields)
+    return len(signature.args) + _WORDS_OF_STUB + (WORDS_FOR_KEPT if has_kept else 0)
 
 
 def _is_return(signature: Signature) -> bool:
@@ -131,6 +150,8 @@ def recorded_type(
         for field in parse_format(signature.format, signature.args)
         if abi.ops_of(entry)[field.arg] & (1 << abi.OP_SIZE_SHIFT) - 1 not in skipped
     ]
+    if entry.to_stack:
+        fields.insert(0, RSP)
     times = {number: time for time, number in _TIMES.items()}
     time = times.get(entry.time, Time.TSC)
     return RecordType(

@@ -96,8 +96,9 @@ class Shape(NamedTuple):
     """The record that a recorder writes: the id of its marker, how each argument is taken
     (MJ_OP_*), the size of the record with its texts empty, whether it has a time and a thread id,
     whether each is counted too, and the most bytes of each argument that is a text; whether its
-    caller makes a preserving call, or an ordinary C call; and whether events wait where the ring is
-    full."""
+    caller makes a preserving call, or an ordinary C call; whether events wait where the ring is
+    full; and the words from the first argument to the program's stack pointer, 0 where that is not
+    in the record."""
 
     marker: int
     entry: int
@@ -109,6 +110,7 @@ class Shape(NamedTuple):
     limits: tuple[int, ...] = ()
     preserving: bool = True
     waits: bool = False
+    to_stack: int = 0
 
     @property
     def has_text(self) -> bool:
@@ -176,6 +178,7 @@ def shape_of(marker: int, address: int, entry: MarkerEntry, *, preserving: bool)
         limits=(*entry.limits, *(0 for _ in entry.more_ops))[: entry.argc],
         preserving=preserving,
         waits=bool(entry.waits),
+        to_stack=int(entry.to_stack),
     )
 
 
@@ -292,7 +295,7 @@ def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
         yield from window()
     yield part(Name.RECORD)
     yield from _head(shape, control)  # 5
-    behind = yield from _stores(shape, frame.operands)
+    behind = yield from _stores(shape, frame.operands, frame.words)
     if shape.has_text:
         yield from _head_of_texts(shape.marker, behind)
     yield part(Name.COMMIT)
@@ -367,10 +370,15 @@ def _head_of_texts(marker: int, behind: int) -> Iterator[str]:
     yield "add r11, qword ptr [r10]"
 
 
-def _stores(shape: Shape, operands: Sequence[Operand]) -> Generator[str, None, int]:
-    """The fields, at multiples of their sizes, from where the arguments are. A double in memory is
-    a word like any other. Returns where the last one ends behind rdi, which texts move."""
+def _stores(shape: Shape, operands: Sequence[Operand], words: int) -> Generator[str, None, int]:
+    """The stack pointer, and the fields at multiples of their sizes, from where the arguments are;
+    in memory the first one is `words` above rsp. A double in memory is a word like any other.
+    Returns where the last one ends behind rdi, which texts move."""
     at = 16 if shape.timed else 8
+    if shape.to_stack:
+        yield f"lea rax, [rsp + {number(words + WORD * shape.to_stack)}]"
+        yield f"mov qword ptr [rdi{plus(at)}], rax"
+        at += WORD
     for index, (op, operand) in enumerate(zip(shape.ops, operands, strict=True)):
         kind, size_bits = op & (1 << OP_SIZE_SHIFT) - 1, op >> OP_SIZE_SHIFT
         if kind == OP_STRING:

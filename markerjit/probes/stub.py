@@ -74,6 +74,7 @@ from markerjit.model import (
 )
 from markerjit.patch.slots import SLOT_ADAPTER, SLOT_TAKES, SLOT_TOKEN, SLOT_UNMATCHED
 from markerjit.probes.parts import Name, part
+from markerjit.probes.record import WORDS_FOR_KEPT
 from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import Assembled, Part, WronglyAssembled, assemble, number, plus
 from markerjit.x86.decode import decoder
@@ -490,9 +491,7 @@ _USED = ("rcx", "rdx", "r11")
 """Registers that keeping and finding needs, besides rax."""
 _PUSHED = ("rax", *_USED)
 """What an exit pushes before the operands: the probe, and those."""
-WORDS_FOR_KEPT = len(_PUSHED)
-"""Words that stand between what an exit's stub saves and the operands, where an entry has kept
-some of these."""
+assert len(_PUSHED) == WORDS_FOR_KEPT
 
 
 def _keep(count: int) -> Iterator[str]:

@@ -113,6 +113,7 @@ class Options(NamedTuple):
              some time, and is needed where there is no reader
     strings  the way in which texts are read
     waits    an event whose ring is full waits for the reader
+    rsp      the program's stack pointer is recorded, too. Only of events whose code is a stub
     """
 
     time: Time = Time.TSC
@@ -122,6 +123,7 @@ class Options(NamedTuple):
     counted: bool = True
     strings: Strings = Strings.FAST
     waits: bool = False
+    rsp: bool = False
 
 
 class TextState(IntEnum):

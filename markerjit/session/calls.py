@@ -1,16 +1,14 @@
 """The calls of functions of a running process, followed for a while: a call graph.
 
     1  functions are chosen, and made ready (called.py)
-    2  their entries and exits are recorded, without fields, as a trace (trace.py): sixteen bytes
-       for an event, and at the end all of it is off again
+    2  their entries and exits are recorded, with the stack pointer alone, as a trace (trace.py):
+       24 bytes for an event, and at the end all of it is off again
     3  events become steps, steps calls, and calls are added up (markerjit/calls)
 
 Where events were lost nobody knows which calls are open. They are given up then, and stacks begin
 anew; an exit of a call that was given up brings its callers back. It is not known either between
 which two events others are missing. So the calls that were read together with a loss have no times,
 only numbers.
-
-What this does not do: tell coroutines of one thread apart.
 """
 
 from __future__ import annotations
@@ -25,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from markerjit.calls.areas import Areas
 from markerjit.calls.files import unwritten
 from markerjit.calls.graph import CallGraph, NotOpened, sums_of
 from markerjit.calls.price import Price
@@ -33,11 +32,12 @@ from markerjit.calls.stacks import Calls, Stacks
 from markerjit.calls.steps import ENTER, LEAVE, TAIL, Steps, by_thread, steps_of
 from markerjit.calls.threads import Threads
 from markerjit.calls.tree import Tree
-from markerjit.errors import Refused, UnknownMarker
+from markerjit.errors import MarkerError, Refused, UnknownMarker
 from markerjit.events.bounds import Bounds
 from markerjit.events.plain import PlainRecords, Records
 from markerjit.events.stream import EventStream
 from markerjit.memory.base import proc_error
+from markerjit.memory.maps import read_maps
 from markerjit.memory.stat import stat_fields
 from markerjit.model import Site
 from markerjit.proc.permission import why_not
@@ -157,7 +157,8 @@ class CallTrace:
         self.not_opened = (*chosen.not_opened, *_unswitched(stream))
         roots = _roots(symbols, asked.filter.below)
         self._tree = Tree(len(symbols), depth=asked.filter.depth, roots=roots)
-        self._stacks, self._threads, self._price = Stacks(), Threads(), Price()
+        self._stacks = Stacks(Areas(partial(_mappings_of, stream.pid)))
+        self._threads, self._price = Threads(), Price()
         self._last: Array = np.zeros(0, np.int64)
         self._slices: Slices | None = None
         if asked.slices:
@@ -275,6 +276,7 @@ class CallTrace:
             self._function_of[records.marker],
             self._kind_of[records.marker],
             records.time,
+            records.stack,
         )
         order = by_thread(steps)
         steps = steps.picked(order)
@@ -344,8 +346,8 @@ def called(switcher: Switcher, flights: FlightRecorder, asked: AskedCalls) -> It
     files = target.seen.files
     _load()
     request = Asked(
-        asked.name._replace(text=_ALL), asked.recording.read(), False, POLL_S, asked.clock,
-        asked.growth, Bounds(asked.duration, None), prepare,
+        asked.name._replace(text=_ALL), asked.recording.read().with_rsp(), False, POLL_S,
+        asked.clock, asked.growth, Bounds(asked.duration, None), prepare,
     )  # fmt: skip
     trace: CallTrace | None = None
     try:
@@ -362,7 +364,7 @@ def called(switcher: Switcher, flights: FlightRecorder, asked: AskedCalls) -> It
 def _load() -> None:
     """Load what the first events need, before they come: parts of numpy are loaded when they are
     used."""
-    steps = steps_of([0, 0, 0], [0, 0, 0], [ENTER, ENTER, LEAVE], [0, 0, 0])
+    steps = steps_of([0, 0, 0], [0, 0, 0], [ENTER, ENTER, LEAVE], [0, 0, 0], [16, 8, 8])
     stacks, tree = Stacks(), Tree(1)
     Price().add(steps.thread, steps.thread, steps.time)
     tree.add(stacks.advance(steps.picked(by_thread(steps))))
@@ -430,6 +432,13 @@ def _threads_of(pid: int) -> list[int]:
     """The threads of a process; none where it has ended."""
     with suppress(OSError):
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    return []
+
+
+def _mappings_of(pid: int) -> list[tuple[int, int]]:
+    """The mappings of a process, in order; none where it has ended."""
+    with suppress(MarkerError):
+        return [(each.start, each.end) for each in read_maps(pid)]
     return []
 
 

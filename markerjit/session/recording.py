@@ -13,7 +13,7 @@ from markerjit.arguments import check_all, check_flag, check_int, check_is, chec
 from markerjit.errors import Refused
 from markerjit.events.rings import Rings
 from markerjit.model import Mode, Site
-from markerjit.patch.request import Count, Request, as_mode
+from markerjit.patch.request import Count, Record, Request, as_mode
 from markerjit.patch.switchable import LeftOut
 from markerjit.probes.c.unit import Compiled
 from markerjit.probes.recorders import (
@@ -46,6 +46,13 @@ class Recording(NamedTuple):
         probe = self.request.probe
         if not isinstance(probe, Count):
             probe = probe._replace(options=probe.options._replace(counted=False))
+        return self._replace(request=self.request._replace(probe=probe))
+
+    def with_rsp(self) -> Recording:
+        """The same with the stack pointer in each event, for sites that have a stub."""
+        probe = self.request.probe
+        assert isinstance(probe, Record)
+        probe = probe._replace(options=probe.options._replace(rsp=True))
         return self._replace(request=self.request._replace(probe=probe))
 
 

@@ -48,6 +48,11 @@ extern "C" __attribute__((noinline)) long inner(long n) {
     return n * 7 / 3 + n;
 }
 
+extern "C" __attribute__((noinline)) long handled(long n) {
+    asm volatile("" : "+r"(n));
+    return n * 9 / 3 + 1;
+}
+
 extern "C" __attribute__((noinline)) long outer(long n) {
     long value = inner(n);
     asm volatile("" : "+r"(value));
@@ -59,7 +64,7 @@ extern "C" __attribute__((noinline)) void attempt(long n) {
         outer(n);
         returned++;
     } catch (long) {
-        caught++;
+        caught += handled(n) != 0;
     }
 }
 
@@ -121,8 +126,8 @@ def test_calls_callers_and_ways_out_are_those_that_the_program_counts(
     assert among["twice", "leaf"] == 2 * truth["twice"]
     assert among["after", "leaf"] == truth["after"]
     assert among["catcher", "middle"] == truth["catcher"]
-    # Until `catcher` is left nobody knows that `thrower` has been.
-    assert among["thrower", "after"] == truth["after"]
+    # The entry of `after` tells that `thrower` has been left.
+    assert among["catcher", "after"] == truth["after"]
     assert among["deep", "deep"] == truth["deep"] - 60
     assert among["even", "odd"] == truth["odd"]
     assert function(graph, "handed").tails == truth["handed"]
@@ -133,6 +138,67 @@ def test_calls_callers_and_ways_out_are_those_that_the_program_counts(
     assert all(each.own_ns >= 0 for each in graph.functions)
     whole = sum(node.total_ns for node in graph.nodes if node.parent == 0)
     assert sum(each.own_ns for each in graph.functions) == whole
+
+
+SWITCHED = (
+    "step", "worker", "yield", "resume", "raiser", "handler", "attempt", "rescued", "descend",
+    "landing",
+)  # fmt: skip
+
+
+def test_stacks_that_a_thread_leaves_are_not_mixed_with_its_own(target: Callable) -> None:
+    program = target("truth_stack_switches")
+    before = code_of(program)
+
+    with followed(program, ",".join(SWITCHED)) as graphs:
+        for line in ("mapped 20", "heap 20", "beside 20", "beside 20", "signals 20", "by_hand 20"):
+            truth = program.ask(line)
+    (graph,) = graphs
+
+    assert code_of(program) == before
+    assert graph.lost == 0
+    assert calls_of(graph) == {name: truth[name] for name in SWITCHED if truth[name]}
+    assert {edge: calls for edge, calls in edges(graph).items() if calls} == {
+        ("", "resume"): truth["resume"],
+        ("resume", "step"): 2 * truth["resume"],
+        ("resume", "worker"): truth["made"],
+        ("worker", "step"): truth["yield"],
+        ("worker", "yield"): truth["yield"],
+        ("", "attempt"): truth["attempt"],
+        ("attempt", "raiser"): truth["raiser"],
+        ("raiser", "handler"): truth["handler"],
+        ("handler", "step"): truth["handler"],
+        ("raiser", "step"): truth["raiser"],
+    }
+    # Coroutines are dropped where they stand. Of those whose stacks were used again that is known:
+    # two of the first `beside`, and of the second one.
+    for name in ("worker", "yield"):
+        assert function(graph, name).cut == 4
+        assert function(graph, name).running == truth["made"] - 4
+    others = {each.cut for each in graph.functions if each.name not in ("worker", "yield")}
+    assert others == {0}
+    assert all(each.own_ns >= 0 for each in graph.functions)
+
+
+def test_calls_that_longjmp_has_left_are_cut_at_the_next_call(target: Callable) -> None:
+    program = target("truth_stack_switches")
+
+    with followed(program, ",".join(SWITCHED)) as graphs:
+        program.ask("jumps 30")
+        truth = program.ask("landings 70")
+    (graph,) = graphs
+
+    assert calls_of(graph) == {name: truth[name] for name in SWITCHED if truth[name]}
+    among = edges(graph)
+    assert among["attempt", "rescued"] == truth["jumped"] == 30
+    assert among["landing", "rescued"] == among["landing", "descend"] == truth["landing"]
+    assert among["rescued", "step"] == truth["rescued"]
+    assert among["raiser", "handler"] == truth["handler"]
+    assert function(graph, "descend").cut == truth["descend"]
+    assert function(graph, "raiser").cut == truth["jumped"]
+    # Of a handler that siglongjmp has left the next signal tells, on the same stack.
+    handler = function(graph, "handler")
+    assert (handler.cut, handler.running) == (truth["jumped"] - 1, 1)
 
 
 def test_functions_that_cannot_be_followed_are_named_with_a_reason(
@@ -235,7 +301,7 @@ def test_exceptions_cut_the_calls_that_they_leave(tmp_path: Path) -> None:
     ) as program:
         assert program.stdin and program.stdout
         with markerjit.attach(program.pid) as session:
-            with session.trace_calls("inner,outer,attempt", breakpoints=True) as trace:
+            with session.trace_calls("inner,outer,attempt,handled", breakpoints=True) as trace:
                 print("go", file=program.stdin, flush=True)
                 answer = program.stdout.readline()
             graph = trace.graph()
@@ -244,10 +310,12 @@ def test_exceptions_cut_the_calls_that_they_leave(tmp_path: Path) -> None:
 
     assert answer == "caught 1000 returned 2000\n"
     assert graph.lost == 0
-    assert calls_of(graph) == {"attempt": 3000, "outer": 3000, "inner": 3000}
+    assert calls_of(graph) == {"attempt": 3000, "outer": 3000, "inner": 3000, "handled": 1000}
     assert [function(graph, name).cut for name in ("attempt", "outer", "inner")] == [0, 1000, 1000]
+    assert function(graph, "handled").cut == 0
     assert edges(graph) == {
         ("", "attempt"): 3000, ("attempt", "outer"): 3000, ("outer", "inner"): 3000,
+        ("attempt", "handled"): 1000,
     }  # fmt: skip
 
 

@@ -260,7 +260,7 @@ class OwnArena:
             marker, place, made.ops, made.type.size,
             timed=bool(made.time), tid=bool(made.tid), counted=bool(made.counted),
             limits=made.limits,
-            preserving=preserving, waits=bool(made.waits),
+            preserving=preserving, waits=bool(made.waits), to_stack=made.to_stack,
         )  # fmt: skip
         address = self.arena.code.place(LARGEST)
         assert address is not None

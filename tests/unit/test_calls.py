@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from markerjit.calls import files
+from markerjit.calls.areas import Areas
 from markerjit.calls.files import check_calls_file, folded, speedscope, write_calls
 from markerjit.calls.flames import flames_of
 from markerjit.calls.graph import OTHERS, CallGraph, sums_of
 from markerjit.calls.page import page
 from markerjit.calls.price import LONGEST_NS, Price
-from markerjit.calls.repair import repaired
+from markerjit.calls.repair import Apart, Repaired, repaired
 from markerjit.calls.samples import SampledTree, StackSamples
-from markerjit.calls.stacks import Stacks
+from markerjit.calls.stacks import Stacks, _to_look_at
 from markerjit.calls.steps import CUT, ENTER, LEAVE, TAIL, Steps, by_thread, steps_of
 from markerjit.calls.threads import Threads
 from markerjit.calls.tree import Tree
@@ -28,19 +29,21 @@ from markerjit.session.calls import functions_named
 
 NAMES = ("a", "b", "c", "d")
 A, B, C, D = range(4)
+TOP, FRAME_SIZE = 0x7FFC_0000_0000, 16
 
 
 class Program:
     """Steps of made-up threads, and a tree of their calls."""
 
-    def __init__(self, **options: object) -> None:
-        self.stacks = Stacks()
+    def __init__(self, areas: Areas | None = None, **options: object) -> None:
+        self.stacks = Stacks(areas)
+        self._open: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
         self.tree = Tree(len(NAMES), **options)  # type: ignore[arg-type]
         self.now = 0
 
     def run(self, text: str, thread: int = 0) -> Program:
         """`a` enters a function and `A` leaves it, each a nanosecond behind the last; `>A` is a
-        tail call."""
+        tail call. A function is left at the stack pointer of its last entry."""
         steps = []
         tail = False
         for letter in text:
@@ -49,9 +52,33 @@ class Program:
                 continue
             self.now += 1
             kind = ENTER if letter.islower() else TAIL if tail else LEAVE
-            steps.append((thread, NAMES.index(letter.lower()), kind, self.now))
+            stack = self._stack_of(letter, thread)
+            steps.append((thread, NAMES.index(letter.lower()), kind, self.now, stack))
             tail = False
         self.tree.add(self.stacks.advance(steps_of(*zip(*steps, strict=True))))
+        return self
+
+    def _stack_of(self, letter: str, thread: int) -> int:
+        calls = self._open[thread]
+        now = calls[-1][1] if calls else TOP
+        if letter.islower():
+            calls.append((letter, now - FRAME_SIZE))
+            return now - FRAME_SIZE
+        for at in reversed(range(len(calls))):
+            if calls[at][0] == letter.lower():
+                stack = calls[at][1]
+                del calls[at:]
+                return stack
+        return now + FRAME_SIZE  # was entered before
+
+    def at(self, *steps: tuple[str, int], thread: int = 0) -> Program:
+        """The same with the stack pointer of each step."""
+        made = []
+        for letter, stack in steps:
+            self.now += 1
+            kind = ENTER if letter.islower() else LEAVE
+            made.append((thread, NAMES.index(letter.lower()), kind, self.now, stack))
+        self.tree.add(self.stacks.advance(steps_of(*zip(*made, strict=True))))
         return self
 
     def lose(self) -> Program:
@@ -197,31 +224,33 @@ def test_calls_that_find_no_room_in_the_tree_keep_their_numbers() -> None:
 
 def made_up(
     seed: int,
-) -> tuple[list[tuple[int, int, int, int]], dict[str, int], dict[int, int]]:
-    """Steps of three threads at random with longjmps, the calls by their chains, and what each
-    function took without its callees."""
+) -> tuple[list[tuple[int, int, int, int, int]], dict[str, int]]:
+    """Steps of three threads at random with longjmps, and the calls by their chains."""
     draw = random.Random(seed)
-    stacks: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    stacks: dict[int, list[tuple[int, int, int]]] = {0: [], 1: [], 2: []}
     ways: Counter[str] = Counter()
     steps = []
     for time in range(1, 2000):
         thread = draw.randrange(3)
         stack = stacks[thread]
         if stack and (draw.random() < 0.5 or len(stack) > 8):
-            if len(stack) > 2 and draw.random() < 0.1 and stack[-2] != stack[-1]:
-                stack.pop()  # is left by a longjmp to its caller, which returns
-            steps.append((thread, stack.pop(), LEAVE, time))
+            if len(stack) > 2 and draw.random() < 0.1:
+                stack.pop()  # is left by a longjmp to its caller
+            function, place, _ = stack.pop()
+            if draw.random() < 0.9:  # and otherwise by one, too
+                steps.append((thread, function, LEAVE, time, place))
         else:
             function = draw.randrange(len(NAMES))
-            stack.append(function)
-            ways["".join(NAMES[each] for each in stack)] += 1
-            steps.append((thread, function, ENTER, time))
-    return steps, dict(ways), {}
+            place = stack[-1][2] if stack else TOP
+            stack.append((function, place, place - 8 * draw.randrange(1, 9)))
+            ways["".join(NAMES[each] for each, *_ in stack)] += 1
+            steps.append((thread, function, ENTER, time, place))
+    return steps, dict(ways)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_model_that_looks_at_each_step_agrees(seed: int) -> None:
-    steps, ways, _ = made_up(seed)
+    steps, ways = made_up(seed)
     program = Program()
     draw = random.Random(seed)
     at = 0
@@ -241,15 +270,19 @@ def test_a_model_that_looks_at_each_step_agrees(seed: int) -> None:
     assert not any(each.without_entry for each in graph.functions)
 
 
+def mended(functions: list[int], kinds: list[int], stacks: list[int]) -> Repaired:
+    return repaired(functions, kinds, stacks, Apart(), Areas())
+
+
 def test_steps_that_fit_are_left_as_they_are() -> None:
-    made = repaired([A, B, B, A], [ENTER, ENTER, LEAVE, LEAVE], ())
+    made = mended([A, B, B, A], [ENTER, ENTER, LEAVE, LEAVE], [80, 64, 64, 80])
 
     assert made.rows == [0, 1, 2, 3]
     assert not made.without_entry
 
 
 def test_a_cut_has_the_time_of_the_exit_behind_it() -> None:
-    made = repaired([A, B, A], [ENTER, ENTER, LEAVE], ())
+    made = mended([A, B, A], [ENTER, ENTER, LEAVE], [80, 64, 80])
 
     assert made.rows == [0, 1, 2, 2]
     assert made.kinds == [ENTER, ENTER, CUT, LEAVE]
@@ -270,7 +303,7 @@ def test_many_threads_have_numbers_in_the_order_in_which_they_come() -> None:
 def test_more_threads_than_fit_into_sixteen_bits_are_sorted() -> None:
     steps = Steps(
         np.array([1 << 17, 3, 1 << 17, 3], np.uint32), np.zeros(4, np.int32),
-        np.zeros(4, np.uint8), np.arange(4),
+        np.zeros(4, np.uint8), np.arange(4), np.zeros(4, np.uint64),
     )  # fmt: skip
 
     assert by_thread(steps).tolist() == [1, 3, 0, 2]
@@ -365,6 +398,155 @@ def test_files_that_cannot_be_are_refused(tmp_path: Path) -> None:
             check_calls_file(str(tmp_path / name))
     with pytest.raises(Refused, match="one by one"):
         write_calls(Program().run("aA").graph(), str(tmp_path / "calls.pftrace"))
+
+
+# ---- stacks --------------------------------------------------------------------------------------
+
+HEAP = 0x5555_0000_0000
+TWO_MAPPINGS = [(HEAP, HEAP + (1 << 20)), (TOP - (1 << 20), TOP)]
+
+
+def in_areas() -> Program:
+    return Program(Areas(lambda: TWO_MAPPINGS))
+
+
+def cut_of(program: Program, names: str = "abcd") -> list[int]:
+    functions = {each.name: each.cut for each in program.graph().functions}
+    return [functions.get(name, 0) for name in names]
+
+
+def test_an_entry_at_the_place_of_a_call_says_that_it_was_left() -> None:
+    # The callees of one call have their return addresses in one place.
+    program = Program().at(("a", TOP - 16), ("b", TOP - 64), ("c", TOP - 64), ("C", TOP - 64))
+    program.at(("A", TOP - 16))
+
+    assert program.ways() == {"a": 1, "ab": 1, "ac": 1}
+    assert cut_of(program) == [0, 1, 0, 0]
+
+
+def test_an_entry_above_calls_says_that_all_of_them_were_left() -> None:
+    program = Program().at(("a", TOP - 16), ("b", TOP - 64), ("c", TOP - 96), ("d", TOP - 24))
+    program.at(("D", TOP - 24), ("A", TOP - 16))
+
+    assert program.ways() == {"a": 1, "ab": 1, "abc": 1, "ad": 1}
+    assert cut_of(program) == [0, 1, 1, 0]
+    assert of(program.graph(), "c").least_ns is None
+
+
+def test_an_exit_that_was_entered_before_says_that_calls_above_it_were_left() -> None:
+    program = Program().at(("a", TOP - 64), ("C", TOP - 16), ("d", TOP - 64))
+
+    assert program.ways() == {"a": 1, "d": 1}
+    assert cut_of(program) == [1, 0, 0, 0]
+    assert of(program.graph(), "c").without_entry == 1
+
+
+def test_a_call_that_is_left_by_the_exit_of_another_function_is_cut() -> None:
+    program = Program().at(("a", TOP - 16), ("b", TOP - 64), ("C", TOP - 64), ("A", TOP - 16))
+
+    assert cut_of(program) == [0, 1, 0, 0]
+    assert of(program.graph(), "c").without_entry == 1
+
+
+@pytest.mark.parametrize("at", [HEAP + 4096, HEAP + 8192])
+def test_a_handler_on_another_stack_is_called_by_what_it_has_interrupted(at: int) -> None:
+    program = in_areas()
+    for _ in range(2):
+        program.at(("a", TOP - 16), ("b", at), ("c", at - 32), ("C", at - 32), ("B", at))
+        program.at(("d", TOP - 64), ("D", TOP - 64), ("A", TOP - 16))
+
+    assert program.ways() == {"a": 2, "ab": 2, "abc": 2, "ad": 2}
+    assert cut_of(program) == [0, 0, 0, 0]
+
+
+def test_a_coroutine_goes_on_below_what_resumes_it() -> None:
+    program = in_areas()
+    program.at(("a", TOP - 16), ("b", HEAP + 4096), ("c", HEAP + 4000), ("A", TOP - 16))
+
+    assert [of(program.graph(), name).running for name in "abc"] == [0, 1, 1]
+
+    program.at(("d", TOP - 16), ("C", HEAP + 4000), ("a", HEAP + 4000), ("A", HEAP + 4000))
+    program.at(("B", HEAP + 4096), ("D", TOP - 16))
+
+    assert program.calls() == {"a": 2, "b": 1, "c": 1, "d": 1}
+    assert program.ways() == {"a": 1, "ab": 1, "abc": 1, "d": 1, "dba": 1}
+    assert cut_of(program) == [0, 0, 0, 0]
+    assert not any(each.running for each in program.graph().functions)
+    assert all(each.own_ns >= 0 for each in program.graph().functions)
+
+
+def test_a_stack_that_is_used_again_has_no_calls_of_before() -> None:
+    program = in_areas()
+    program.at(("a", TOP - 16), ("b", HEAP + 4096), ("c", HEAP + 4000), ("A", TOP - 16))
+    program.at(("d", TOP - 16), ("b", HEAP + 4096), ("B", HEAP + 4096), ("D", TOP - 16))
+
+    assert cut_of(program) == [0, 1, 1, 0]
+    assert not any(each.running for each in program.graph().functions)
+
+
+def test_calls_that_go_on_after_all_teach_where_their_stack_ends() -> None:
+    # Two coroutines that switch to each other have their stacks side by side.
+    low, high = HEAP + 4096 - 64, HEAP + 3 * 4096 - 64
+    program = in_areas().at(("a", low), ("b", high), ("A", low), ("c", low), ("B", high))
+
+    assert cut_of(program, "ab") == [0, 0]
+
+    for _ in range(3):
+        program.at(("d", high), ("C", low), ("c", low), ("D", high))
+
+    assert program.calls() == {"a": 1, "b": 1, "c": 4, "d": 3}
+    assert cut_of(program) == [0, 0, 0, 0]
+
+
+def test_stacks_far_apart_in_one_mapping_are_told_apart() -> None:
+    low, high = HEAP + (1 << 16), HEAP + (2 << 16)
+    program = in_areas()
+    program.at(("a", TOP - 16), ("b", high), ("A", TOP - 16), ("a", TOP - 16), ("c", low))
+    program.at(("A", TOP - 16), ("a", TOP - 16), ("B", high), ("A", TOP - 16))
+    program.at(("a", TOP - 16), ("C", low), ("A", TOP - 16))
+
+    assert program.ways() == {"a": 4, "ab": 1, "ac": 1}
+    assert cut_of(program) == [0, 0, 0, 0]
+
+
+def test_parked_calls_of_a_thread_that_ended_end_with_it() -> None:
+    program = in_areas()
+    program.at(("a", TOP - 16), ("b", HEAP + 4096), ("A", TOP - 16))
+
+    times = np.array([program.now], np.int64)
+    program.tree.add(program.stacks.stop(times, np.array([0], np.uint32), ended=True))
+
+    b = of(program.graph(), "b")
+    assert (b.running, b.stopped, b.cut) == (0, 1, 0)
+
+
+def test_mappings_are_read_again_only_for_new_addresses() -> None:
+    looks = []
+    areas = Areas(lambda: looks.append(1) or TWO_MAPPINGS)  # type: ignore[func-returns-value]
+    unmapped = np.array([TOP + 4096], np.uint64)
+
+    for addresses in ([HEAP, TOP - 8], unmapped, unmapped + np.uint64(8), [HEAP + 8]):
+        areas.need(np.array(addresses, np.uint64))
+
+    assert len(looks) == 2
+    assert areas.of(HEAP) == areas.of(HEAP + 4096) != areas.of(TOP - 8)
+
+
+def test_what_lies_between_two_steps_is_not_looked_at_one_by_one() -> None:
+    stack, functions, kinds, places = [TOP], [], [], []
+    for letter in "a" + "bcCdDBbB" * 50 + "A":
+        functions.append(NAMES.index(letter.lower()))
+        kinds.append(ENTER if letter.islower() else LEAVE)
+        if letter.islower():
+            stack.append(stack[-1] - 16)
+        places.append(stack[-1])
+        if letter.isupper():
+            stack.pop()
+    rows = len(kinds)
+
+    part = steps_of(np.zeros(rows), functions, kinds, range(rows), places)
+
+    assert _to_look_at(part, Areas()).tolist() == [0, rows - 1]
 
 
 # ---- samples of stacks ---------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from markerjit.abi import SINCE_TICKS, STASH_SIZE, TAKES_TIME, Stash
+from markerjit.abi import SINCE_TICKS, SITE_ABOVE, STASH_SIZE, TAKES_TIME, Stash
 from markerjit.model import (
     Constant,
     CType,
@@ -29,7 +29,9 @@ from markerjit.model import (
     UsdtSite,
     Vector,
 )
+from markerjit.probes import stub
 from markerjit.probes.parts import Name
+from markerjit.probes.record import words_to_stack
 from markerjit.probes.stub import LARGEST, Displaced, Stub, make_exit_stub, make_stub, stub_for
 from markerjit.sites.operands import parse_operands
 from markerjit.x86.assemble import WronglyAssembled, number
@@ -492,3 +494,23 @@ def test_stubs_that_differ_in_a_number_have_that_number(
     texts = [insn.op_str for insn in decoder().disasm(stub.code, place)]
     assert f"{'e' if value < 1 << 31 else 'r'}ax, {number(value)}" in texts
     assert not any("5afe51075afe8" in text or "3c96a5" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    "name, own, kept",
+    [("func:f", 3, 0), ("func:f", 0, 0), ("func:f:return", 2, 0), ("func:f:return", 2, 3)],
+)
+def test_the_stack_pointer_of_the_site_is_where_its_signature_says(
+    name: str, own: int, kept: int
+) -> None:
+    names = [f"own{at}" for at in range(own)]
+    operands: list[Operand] = [Constant(at) for at in range(own)]
+    if kept:
+        names += ["dur", *(f"kept{at}" for at in range(kept))]
+        operands += [Duration(), *map(Kept, range(kept))]
+    args = (CType(TypeClass.UNSIGNED, 8),) * len(names)
+    signature = Signature(name, " ".join(f"{each} %lu" for each in names), args)
+
+    to_stack = stub._named(0, operands) >> SITE_ABOVE
+
+    assert words_to_stack(signature) == len(args) + to_stack

@@ -533,9 +533,10 @@ struct mj_marker {
     uint32_t by;        /* pid of the controller that switched it last; 0: off */
     uint32_t id;
     uint8_t argc;
-    uint8_t mode; /* how it is on, for people; 0: off */
-    uint8_t asks; /* what stands behind its question: MJ_ASKS_...; 0: it has none */
-    uint8_t unused;
+    uint8_t mode;     /* how it is on, for people; 0: off */
+    uint8_t asks;     /* what stands behind its question: MJ_ASKS_...; 0: it has none */
+    uint8_t to_stack; /* words from its first one to the program's stack pointer, which is recorded
+                         behind the time; 0: it is not. Only of calls of stubs */
     uint8_t ops[MJ_MAX_ARGS];
     uint16_t limits[MJ_MAX_ARGS]; /* of texts, bytes */
     uint16_t size;                /* bytes of a record, its texts empty */

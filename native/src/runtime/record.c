@@ -60,10 +60,11 @@ static uint64_t text_limit(const struct mj_marker *marker, unsigned i) {
     return i < MJ_MAX_ARGS ? marker->limits[i] : 0;
 }
 
-/* The room that any argument may take besides a text's bytes: filling up to its place, the head of
-   a text, and filling up its end, where one more byte is looked at. */
+/* The head, the time and the stack pointer; and the room that any argument may take besides a
+   text's bytes: filling up to its place, the head of a text, and filling up its end, where one more
+   byte is looked at. */
 #define ROOM_OF_ARG 24ul
-#define ROOM_OF_HEAD 16ul
+#define ROOM_OF_HEAD 24ul
 _Static_assert(ROOM_OF_HEAD + MJ_MAX_WORDS * ROOM_OF_ARG < MJ_MAX_RECORD, "texts have room");
 
 /* Bytes that a record of this marker may need. */
@@ -167,8 +168,11 @@ static uint64_t since(const struct mj_control *control, uint64_t word) {
 /* The fields behind the head of `image`, which has `room`; returns the size of the whole record. */
 static uint64_t put_fields(const struct mj_control *control, const struct mj_marker *marker,
                            unsigned argc, char *image, uint64_t room, const uint64_t *words) {
+    const unsigned to_stack = marker->to_stack;
     uint64_t at = marker->time ? 16 : 8, before = 0;
 
+    if (to_stack)
+        at = put_number(image, at, 3, (uint64_t)words + to_stack * sizeof *words);
     for (unsigned i = 0; i < argc; i++) {
         const int op = op_of(marker, i);
 

@@ -1,0 +1,77 @@
+"""Which stack an address is of: areas of memory, between borders.
+
+Stacks of threads, and most of coroutines and signal handlers, are mappings of their own. Some are
+parts of one mapping: coroutines in the heap or in a variable. Where one ends and the next one
+begins nobody says. A border between them is learned when a call goes on that had seemed to be left
+(repair.py), and borders that were learned stay.
+
+What this does not do: read mappings (`look`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from markerjit.ring.batch import Array
+
+PAGE = 4096
+_MOST_LEARNED = 1024
+_MOST_GONE = 1 << 16
+
+
+def _nothing() -> Sequence[tuple[int, int]]:
+    return ()
+
+
+class Areas:
+    """The areas of a process. `look` says where its mappings begin and end now, in order."""
+
+    def __init__(self, look: Callable[[], Sequence[tuple[int, int]]] = _nothing) -> None:
+        self._look = look
+        self._mappings: Array = np.zeros(0, np.uint64)
+        self._gone: Array = np.zeros(0, np.uint64)  # pages that were in none at the last look
+        self._learned: list[int] = []
+        self._borders: list[int] = []
+
+    def need(self, addresses: Array) -> None:
+        """Look at the mappings again where one of these addresses is in none, and was not looked
+        for already."""
+        pages = self._unmapped(addresses)
+        if np.isin(pages, self._gone).all():
+            return
+        flat = [border for mapping in self._look() for border in mapping]
+        self._mappings = np.array(flat, np.uint64)
+        self._gone = np.union1d(self._gone, self._unmapped(addresses))[-_MOST_GONE:]
+        self._join()
+
+    def of(self, address: int) -> int:
+        """The area of an address, as a number that means the same until something is learned."""
+        return bisect_right(self._borders, address)
+
+    def of_all(self, addresses: Array) -> Array:
+        """The same of many."""
+        borders = np.array(self._borders, np.uint64)
+        return np.searchsorted(borders, addresses, side="right")
+
+    def learn(self, low: int, high: int) -> None:
+        """These addresses are of two stacks: `low` near the upper end of one, and `high` above."""
+        if low >= high:
+            return
+        border = min((low // PAGE + 1) * PAGE, high)
+        if border not in self._learned and len(self._learned) < _MOST_LEARNED:
+            insort(self._learned, border)
+            self._join()
+
+    def _unmapped(self, addresses: Array) -> Array:
+        """The pages of those of the addresses that are in no mapping."""
+        places = np.searchsorted(self._mappings, addresses, side="right")
+        # Two mappings that touch have a border twice, so an address in one has an odd place.
+        return np.unique(addresses[places % 2 == 0] & np.uint64(-PAGE % (1 << 64)))
+
+    def _join(self) -> None:
+        self._borders = sorted({*self._mappings.tolist(), *self._learned})
