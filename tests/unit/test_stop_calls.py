@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from markerjit.remote import native
+from tests.support.handling import Handling
 from tests.support.preloaded import build_preloaded, sleeping
 from tests.support.programs import ROOT
 
@@ -48,6 +49,41 @@ calls.calls_clear()
 status = library.mj_apply(target, native.STOP, as_native(packed), len(edits), report)
 print(status, report.threads, flush=True)
 calls.calls_print()
+"""
+
+# Changes words of a process, and prints the status, how many edits were written, the calls and what
+# stands there then.
+WORDS = """\
+import ctypes, os, sys
+from markerjit.arena.pack import as_native, pack
+from markerjit.model import Edit
+from markerjit.remote import native
+pid, quiescence, *words = (int(argument) for argument in sys.argv[1:])
+memory = os.open(f"/proc/{pid}/mem", os.O_RDWR)
+edits = [Edit(word, os.pread(memory, 8, word), b"markerjt", "", False) for word in words]
+target = native.NativeTarget(pid=pid, pidfd=-1, mem_fd=memory)
+report = native.Report()
+packed = pack(edits)
+library = native.library()
+calls = ctypes.CDLL(os.environ["LD_PRELOAD"])
+calls.calls_clear()
+status = library.mj_apply(target, quiescence, as_native(packed), len(edits), report)
+print(status, report.written, flush=True)
+calls.calls_print()
+print(*{os.pread(memory, 8, word) == b"markerjt" for word in words})
+"""
+
+# Writes over a span, and prints the status.
+SPAN = """\
+import os, sys
+from markerjit.arena.pack import as_native, pack
+from markerjit.model import Edit
+from markerjit.remote import native
+pid, span = (int(argument) for argument in sys.argv[1:])
+memory = os.open(f"/proc/{pid}/mem", os.O_RDWR)
+packed = pack([Edit(span, os.pread(memory, 5, span), b"markr", "", True)])
+target = native.NativeTarget(pid=pid, pidfd=-1, mem_fd=memory)
+print(native.library().mj_apply(target, native.STOP, as_native(packed), 1, native.Report()))
 """
 
 SLEEPS = "230 "  # clock_nanosleep
@@ -109,6 +145,88 @@ def test_a_switch_of_one_site_reads_by_step_and_writes_what_changes(
     assert calls["pread"] == 1  # the page of code becomes the process's own before the stop
     assert calls["pwrite"] == 1 + 2
     assert calls["lists"] == 1
+
+
+def write_words(
+    preloaded: Path, pid: int, quiescence: int, words: list[int]
+) -> tuple[list[int], dict[str, int], str]:
+    """The status and how many edits were written, the calls, and whether all stand there."""
+    done = subprocess.run(
+        [sys.executable, "-c", WORDS, *map(str, (pid, quiescence, *words))],
+        cwd=ROOT,
+        env={**os.environ, "LD_PRELOAD": str(preloaded)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    outcome, counted, stand = done.stdout.splitlines()
+    calls = dict(pair.split("=") for pair in counted.split())
+    return [*map(int, outcome.split())], {name: int(calls[name]) for name in calls}, stand
+
+
+def test_words_that_lie_apart_are_written_by_one_call_while_no_thread_runs(
+    preloaded: Path, sleeper: subprocess.Popen[bytes], lines: list[str]
+) -> None:
+    start = int(lines[1].partition("-")[0], 16)
+    words = [start + 24 * number for number in range(70)]
+
+    outcome, calls, stand = write_words(preloaded, sleeper.pid, native.STOP, words)
+
+    assert (outcome, stand) == ([native.OK, 70], "True")
+    assert (calls["process_vm_writev"], calls["pwrite"]) == (1, 0)
+
+
+def test_words_are_written_one_by_one_while_threads_run(
+    preloaded: Path, sleeper: subprocess.Popen[bytes], lines: list[str]
+) -> None:
+    """The process might execute another program, and only its memory file would notice."""
+    start = int(lines[1].partition("-")[0], 16)
+    words = [start + 24 * number for number in range(70)]
+
+    outcome, calls, stand = write_words(preloaded, sleeper.pid, native.NONE, words)
+
+    assert (outcome, stand) == ([native.OK, 70], "True")
+    assert (calls["process_vm_writev"], calls["pwrite"]) == (0, 70)
+
+
+def test_words_that_the_process_cannot_write_itself_are_written_too(
+    preloaded: Path, sleeper: subprocess.Popen[bytes], lines: list[str]
+) -> None:
+    code, data = (int(line.partition("-")[0], 16) for line in lines)
+    words = [data + 24 * number for number in range(40)]
+    words.insert(20, code)
+
+    outcome, calls, stand = write_words(preloaded, sleeper.pid, native.STOP, words)
+
+    assert (outcome, stand) == ([native.OK, 41], "True")
+    assert calls["pwrite"] == 1  # of code, which process_vm_writev does not write
+
+
+@pytest.mark.parametrize("environment", [{}, {"OLD_KERNEL": "1"}])
+@pytest.mark.parametrize(
+    ("kind", "depth"),
+    [("plain", 0), ("alternate", 0), ("nested", 0), ("thread", 0), ("pieces", 48 << 10)],
+)
+def test_a_frame_is_found_whether_the_kernel_tells_of_one_mapping_or_of_all(
+    start_child: Callable[..., Handling],
+    preloaded: Path,
+    kind: str,
+    depth: int,
+    environment: dict[str, str],
+) -> None:
+    child = start_child(Handling, kind, depth)
+    child.wait_asleep()
+
+    done = subprocess.run(
+        [sys.executable, "-c", SPAN, str(child.pid), str(child.span)],
+        cwd=ROOT,
+        env={**os.environ, "LD_PRELOAD": str(preloaded), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert int(done.stdout) == native.IN_SPAN
 
 
 @pytest.mark.parametrize("environment", [{}, {"OLD_KERNEL": "1"}])

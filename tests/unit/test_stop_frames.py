@@ -18,48 +18,16 @@ import pytest
 
 from markerjit.model import Edit, RemoteAddress
 from markerjit.remote import native
-from tests.support.children import SOURCES, Child
+from tests.support.children import Child
+from tests.support.handling import PIECE, Handling
 from tests.support.programs import ROOT, make
 
 SPAN = b"\x90\x90\x0f\x0b\xc3"  # nop, nop, ud2, ret
 CALL = b"\xb8\0\0\0\0\x0f\x05\xc3"  # mov, syscall, ret
 RET = b"\xc3"
-SEGMENTS = bytes.fromhex("330000000000 2b00")  # cs, gs, fs and ss in a frame
 FRAMES = ("plain", "restorer", "alternate", "local", "coroutine", "nested", "above", "below")
-PIECE = 32 * 1024  # of a stack, searched at once
 
 pytestmark = pytest.mark.live
-
-
-class Handling(Child):
-    """A process with a thread in a handler, which was called inside the span."""
-
-    source = SOURCES / "frames.c"
-
-    def __init__(self, program: Path, kind: str, depth: int = 0) -> None:
-        super().__init__(program, kind, str(depth))
-        self.span, self.call, self.tid = (self.places[name] for name in ("span", "call", "tid"))
-
-    def replace(
-        self, address: int, old: bytes, new: bytes, library: ctypes.CDLL | None = None
-    ) -> int:
-        """One edit, while all threads stand; the status."""
-        edits = [Edit(RemoteAddress(address), old, new, "", True)]
-        return self.apply(edits, library=library)
-
-    def go_on(self) -> None:
-        self.input.send(b"x")
-
-    def wait_asleep(self) -> None:
-        self.wait_state("S")
-
-    def distance_to_frame(self) -> int:
-        """From the stack pointer of the thread, which waits, to the segments in the frame that is
-        on the same stack."""
-        self.wait_asleep()
-        stack_pointer = int(Path(f"/proc/{self.pid}/syscall").read_text().split()[-2], 16)
-        stack = os.pread(self.memory, 2 * PIECE, stack_pointer)
-        return stack.index(SEGMENTS)
 
 
 Start = Callable[..., Handling]

@@ -313,7 +313,7 @@ def test_many_words_of_data_are_written_one_by_one_whichever_call_does_it(
 ) -> None:
     memory = FaultyMemory(faulty_library, bytes(32 * 40))
 
-    assert memory.apply(WORDS) == native.OK
+    assert memory.apply(WORDS, nobody_runs=True) == native.OK
 
     assert memory.content == words_written(40)
     assert memory.of(WRITE) == [change.address for change in WORDS]
@@ -324,12 +324,12 @@ def test_where_many_words_cannot_be_written_at_once_they_are_written_singly(
     faulty_library: ctypes.CDLL,
 ) -> None:
     memory = FaultyMemory(faulty_library, bytes(32 * 40))
-    assert memory.apply(WORDS) == native.OK
+    assert memory.apply(WORDS, nobody_runs=True) == native.OK
     number = memory.steps.index((WRITE, WORDS[20].address))
     again = FaultyMemory(faulty_library, bytes(32 * 40))
     again.faults[number] = errno.EFAULT
 
-    assert again.apply(WORDS) == native.OK
+    assert again.apply(WORDS, nobody_runs=True) == native.OK
 
     assert again.content == words_written(40)
     assert again.of(WRITE).count(WORDS[20].address) == 2
@@ -339,12 +339,12 @@ def test_words_that_were_written_are_taken_back_where_another_one_cannot_be(
     faulty_library: ctypes.CDLL,
 ) -> None:
     memory = FaultyMemory(faulty_library, bytes(32 * 40))
-    assert memory.apply(WORDS) == native.OK
+    assert memory.apply(WORDS, nobody_runs=True) == native.OK
     number = memory.steps.index((WRITE, WORDS[20].address))
     again = FaultyMemory(faulty_library, bytes(32 * 40))
     again.faults |= {number: errno.EFAULT, number + 1: errno.EFAULT, number + 2: errno.EIO}
 
-    assert again.apply(WORDS) == native.ERRNO
+    assert again.apply(WORDS, nobody_runs=True) == native.ERRNO
 
     assert (again.report.index, again.report.error) == (20, errno.EIO)
     assert again.content == bytes(32 * 40)

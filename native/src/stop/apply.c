@@ -99,6 +99,7 @@ static int apply_stopped_once(const struct application *all, struct steps_of_run
     if (status != MJ_OK)
         return status;
     transaction.runs = runs;
+    transaction.standing = 1;
     status = still_mapped(all->target, all->maps, all->report);
     if (status == MJ_OK && all->target->needs_sigtrap)
         status = check_sigtrap(&stopped, all->report);

@@ -31,9 +31,9 @@ struct query {
 
 #define QUERY _IOWR('f', 17, struct query)
 
-enum { COVERING_OR_NEXT = 16 }; /* of flags */
+enum { ONLY_EXECUTABLE = 4, COVERING_OR_NEXT = 16 }; /* of flags */
 
-enum { READABLE = 1, WRITABLE = 2, EXECUTABLE = 4, SHARED = 8 };
+enum { NAME_BYTES = 64 }; /* of the kernel's own mappings */
 
 enum { FIRST_SIZE = 64 * 1024 };
 
@@ -147,13 +147,64 @@ int still_mapped(const struct mj_target *target, int maps, struct mj_report *rep
     return status < 0 ? still_mapped_by_text(target, report) : status;
 }
 
-int has_mapping(const struct mj_target *target, const char *name) {
+static int has_in_text(const struct mj_target *target, const char *name) {
     size_t size;
     char *text = read_maps(target->pid, &size);
     const int has = !text || memmem(text, size, name, strlen(name));
 
     free(text);
     return has;
+}
+
+/* The name of a mapping that is of no file. -1: the kernel does not tell. */
+static int has_name(int maps, uint64_t start, const char *name) {
+    char found[NAME_BYTES] = "";
+    struct query query = {
+        .size = sizeof query, .address = start, .name = (uint64_t)found, .name_size = sizeof found};
+
+    if (ioctl(maps, QUERY, &query))
+        return -1;
+    return strcmp(found, name) == 0;
+}
+
+int has_mapping(const struct mj_target *target, const char *name) {
+    struct query query = {.size = sizeof query, .flags = ONLY_EXECUTABLE | COVERING_OR_NEXT};
+    const int maps = maps_open(target->pid);
+    int has = 0;
+
+    while (maps >= 0 && !has && !ioctl(maps, QUERY, &query)) {
+        if (!query.inode)
+            has = has_name(maps, query.start, name);
+        query = (struct query){.size = sizeof query,
+                               .flags = ONLY_EXECUTABLE | COVERING_OR_NEXT,
+                               .address = query.end};
+    }
+    if (maps < 0 || has < 0 || (!has && errno != ENOENT)) /* that is the end */
+        has = has_in_text(target, name);
+    if (maps >= 0)
+        close(maps);
+    return has;
+}
+
+static struct mj_mapping mapping_of(const struct query *query) {
+    return (struct mj_mapping){
+        .start = query->start,
+        .end = query->end,
+        .permissions = query->permissions,
+        .offset = query->offset,
+        .inode = query->inode,
+        .major = query->major,
+        .minor = query->minor,
+    };
+}
+
+int mapping_at(int maps, uint64_t address, struct mj_mapping *found, struct mj_report *report) {
+    struct query query = {.size = sizeof query, .address = address};
+
+    if (ioctl(maps, QUERY, &query))
+        return errno == ENOENT ? MJ_MOVED : not_readable(report);
+    *found = mapping_of(&query);
+    return MJ_OK;
 }
 
 int64_t mj_mappings(int32_t pid, struct mj_mapping *found, uint32_t most) {
@@ -166,15 +217,7 @@ int64_t mj_mappings(int32_t pid, struct mj_mapping *found, uint32_t most) {
     while (!ioctl(maps, QUERY, &query)) {
         if (count++ == most)
             break;
-        found[count - 1] = (struct mj_mapping){
-            .start = query.start,
-            .end = query.end,
-            .permissions = query.permissions,
-            .offset = query.offset,
-            .inode = query.inode,
-            .major = query.major,
-            .minor = query.minor,
-        };
+        found[count - 1] = mapping_of(&query);
         query =
             (struct query){.size = sizeof query, .flags = COVERING_OR_NEXT, .address = query.end};
     }

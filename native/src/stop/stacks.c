@@ -53,12 +53,17 @@ enum {
     SEGMENT_BITS = 48, /* cs, gs, fs; above them ss, or 0 from old kernels */
 };
 
+/* Of more threads the kernel is not asked for the memory of each stack: the text of all mappings is
+   read at once. */
+enum { MOST_ASKED = 256 };
+
 /* Memory in which stacks may lie: writable mappings of a kind without a gap between them. */
 struct memory {
     uint64_t start, end;
     uint64_t wanted;   /* is to be searched from here on */
     uint64_t searched; /* was searched from here on */
     struct memory *next;
+    struct memory *next_asked;
     char kind; /* p, private, or s, shared */
 };
 
@@ -66,6 +71,8 @@ struct search {
     const struct mj_target *target;
     look_fn *look;
     void *subject;
+    int maps;                /* of maps_open; < 0: `memories` has all that there are */
+    struct memory *asked;    /* those that the kernel was asked for */
     struct memory *memories; /* in order of address */
     uint32_t count;
     struct memory *queue; /* those with something left to search */
@@ -146,22 +153,122 @@ static struct memory *memory_of(const struct search *search, uint64_t stack_poin
                                                                  : NULL;
 }
 
+/* ---- the same, one by one --------------------------------------------------------------------
+
+   The kernel writes the text of a hundred mappings in the time of all else that a switch of many
+   sites does while threads stand. Since Linux 6.11 it can be asked for those of the stacks. */
+
+static struct memory *asked_before(const struct search *search, uint64_t start, uint64_t end) {
+    struct memory *memory = search->asked;
+
+    while (memory && !(memory->start <= start && end <= memory->end))
+        memory = memory->next_asked;
+    return memory;
+}
+
+/* Whether `mapping` goes on where memory of this kind ends. */
+static int continues(const struct mj_mapping *mapping, uint64_t end, char kind) {
+    return mapping->start == end && mapping->permissions & WRITABLE &&
+           kind == (mapping->permissions & SHARED ? 's' : 'p');
+}
+
+/* What continues it upwards, until that ends, or memory begins that was asked for before: then it
+   is the lower part of that. */
+static int join_upwards(struct search *search, const struct mj_mapping *mapping,
+                        struct memory *memory, struct memory **joined) {
+    struct mj_mapping next = *mapping;
+    int status = MJ_OK;
+
+    *joined = NULL;
+    while (status == MJ_OK && continues(&next, memory->end, memory->kind)) {
+        memory->end = without_arena(search->target, next.start, next.end);
+        if (memory->end != next.end)
+            return MJ_OK;
+        for (*joined = search->asked; *joined; *joined = (*joined)->next_asked)
+            if ((*joined)->start == memory->end && (*joined)->kind == memory->kind)
+                return MJ_OK;
+        status = mapping_at(search->maps, memory->end, &next, search->report);
+    }
+    return status == MJ_MOVED ? MJ_OK : status;
+}
+
+/* The memory that covers [start, end), a byte of it; NULL where that is not memory of stacks. */
+static int ask_for_memory(struct search *search, uint64_t start, uint64_t end,
+                          struct memory **found) {
+    struct mj_mapping mapping;
+    struct memory *joined;
+    int status;
+
+    *found = asked_before(search, start, end);
+    if (*found)
+        return MJ_OK;
+    status = mapping_at(search->maps, start, &mapping, search->report);
+    if (status == MJ_MOVED || (status == MJ_OK && !(mapping.permissions & WRITABLE)))
+        return MJ_OK;
+    if (status != MJ_OK)
+        return status;
+    struct memory memory = {.start = mapping.start,
+                            .end = mapping.start,
+                            .kind = mapping.permissions & SHARED ? 's' : 'p'};
+
+    status = join_upwards(search, &mapping, &memory, &joined);
+    if (status != MJ_OK || end > memory.end)
+        return status;
+    if (joined) {
+        joined->start = memory.start;
+        *found = joined;
+        return MJ_OK;
+    }
+    memory.wanted = memory.searched = memory.end;
+    memory.next_asked = search->asked;
+    *found = malloc(sizeof **found);
+    if (!*found)
+        return fault(search->report, 0);
+    **found = memory;
+    search->asked = *found;
+    return MJ_OK;
+}
+
+/* Whether the kernel does not answer for one address: before Linux 6.11. */
+static int is_unknown_question(const struct mj_report *report) {
+    return report->error == ENOTTY || report->error == EINVAL;
+}
+
+static int find_memory(struct search *search, uint64_t stack_pointer, struct memory **found) {
+    int status = MJ_OK;
+
+    *found = NULL;
+    if (search->maps >= 0) {
+        status = ask_for_memory(search, stack_pointer, stack_pointer + 1, found);
+        if (status == MJ_OK && !*found)
+            status = ask_for_memory(search, stack_pointer - 1, stack_pointer, found);
+        if (status != MJ_ERRNO || search->asked || !is_unknown_question(search->report))
+            return status;
+        close(search->maps);
+        search->maps = -1;
+        status = find_memories(search);
+    }
+    *found = memory_of(search, stack_pointer);
+    return status;
+}
+
 /* ---- searching ------------------------------------------------------------------------------- */
 
-/* 0 when this is not an address of a stack. */
+/* MJ_STACK_UNKNOWN when this is not an address of a stack. */
 static int add_stack(struct search *search, uint64_t stack_pointer) {
-    struct memory *memory = memory_of(search, stack_pointer);
+    struct memory *memory;
+    const int status = find_memory(search, stack_pointer, &memory);
 
-    if (!memory)
-        return 0;
+    if (status != MJ_OK || !memory)
+        return status != MJ_OK ? status : MJ_STACK_UNKNOWN;
     if (stack_pointer >= memory->wanted)
-        return 1;
+        return MJ_OK;
     if (memory->wanted == memory->searched) {
         memory->next = search->queue;
         search->queue = memory;
     }
     memory->wanted = stack_pointer & -sizeof(uint64_t);
-    return 1;
+    return MJ_OK;
 }
 
 uint64_t framed_stack(const uint64_t *words) {
@@ -172,17 +279,24 @@ uint64_t framed_stack(const uint64_t *words) {
     return is_frame ? words[SAVED_RSP] : 0;
 }
 
+/* A stack pointer of a frame that leads to no stack is a leftover. */
+static int follow_frame(struct search *search, uint64_t stack_pointer) {
+    const int status = add_stack(search, stack_pointer);
+
+    return status == MJ_STACK_UNKNOWN ? MJ_OK : status;
+}
+
 static int search_words(struct search *search, const uint64_t *words, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        const int status = search->look(search->subject, words[i], search->report);
+    int status = MJ_OK;
+
+    for (size_t i = 0; i < count && status == MJ_OK; i++) {
         const uint64_t framed = i + SAVED_WORDS <= count ? framed_stack(&words[i]) : 0;
 
-        if (status != MJ_OK)
-            return status;
-        if (framed)
-            add_stack(search, framed);
+        status = search->look(search->subject, words[i], search->report);
+        if (status == MJ_OK && framed)
+            status = follow_frame(search, framed);
     }
-    return MJ_OK;
+    return status;
 }
 
 /* A mapping that cannot be read as a whole is read page by page. A page that cannot be read is not
@@ -228,12 +342,11 @@ static int search_memory(struct search *search, struct memory *memory) {
 
 /* The stacks of one thread: its own, and those that frames lead to. */
 static int search_thread(struct search *search, const struct user_regs_struct *regs) {
-    int status = MJ_OK;
+    int status;
 
     if (!regs->rip && !regs->rsp) /* the kernel's own thread in the process (io_uring) */
         return MJ_OK;
-    if (!add_stack(search, regs->rsp))
-        return MJ_STACK_UNKNOWN;
+    status = add_stack(search, regs->rsp);
     while (search->queue && status == MJ_OK) {
         struct memory *memory = search->queue;
 
@@ -243,16 +356,31 @@ static int search_thread(struct search *search, const struct user_regs_struct *r
     return status;
 }
 
+static void end_search(struct search *search) {
+    for (struct memory *asked = search->asked, *next; asked; asked = next) {
+        next = asked->next_asked;
+        free(asked);
+    }
+    free(search->memories);
+    if (search->maps >= 0)
+        close(search->maps);
+}
+
 int search_stacks(const struct mj_target *target, const struct stopped *stopped, look_fn *look,
                   void *subject, struct mj_report *report) {
-    struct search search = {.target = target, .look = look, .subject = subject, .report = report};
-    int status = find_memories(&search);
+    struct search search = {
+        .target = target, .look = look, .subject = subject, .report = report, .maps = -1};
+    int status = MJ_OK;
 
+    if (stopped->count <= MOST_ASKED)
+        search.maps = maps_open(target->pid);
+    if (search.maps < 0)
+        status = find_memories(&search);
     for (uint32_t i = 0; i < stopped->count && status == MJ_OK; i++) {
         report->tid = stopped->threads[i].tid;
         status = search_thread(&search, &stopped->threads[i].regs);
     }
-    free(search.memories);
+    end_search(&search);
     return status;
 }
 
@@ -313,7 +441,8 @@ static int search_all_of(struct search *search, const struct memory *memory, int
 
 int search_everything(const struct mj_target *target, look_fn *look, void *subject,
                       struct mj_report *report) {
-    struct search search = {.target = target, .look = look, .subject = subject, .report = report};
+    struct search search = {
+        .target = target, .look = look, .subject = subject, .report = report, .maps = -1};
     int status = find_memories(&search);
     const int pagemap = pagemap_open(target->pid);
 
@@ -321,7 +450,7 @@ int search_everything(const struct mj_target *target, look_fn *look, void *subje
         status = search_all_of(&search, &search.memories[i], pagemap);
     if (pagemap >= 0)
         close(pagemap);
-    free(search.memories);
+    end_search(&search);
     return status;
 }
 

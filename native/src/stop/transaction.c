@@ -108,9 +108,10 @@ static int synchronise(const struct transaction *all, struct step step) {
 static int write_step(const struct transaction *all, struct step step, enum bytes which,
                       uint32_t *done) {
     struct runs *runs = which == NEW_BYTES ? runs_of(all, step) : NULL;
-    const int status = runs ? runs_write(all->target, runs, done, all->report)
-                            : write_edits(all->target, &all->edits[step.first],
-                                          step.end - step.first, which, done, all->report);
+    const int status =
+        runs ? runs_write(all->target, runs, done, all->report)
+             : write_edits(all->target, &all->edits[step.first], step.end - step.first, which,
+                           all->standing, done, all->report);
 
     if (status != MJ_OK)
         all->report->index += step.first;

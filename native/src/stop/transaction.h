@@ -9,6 +9,7 @@ struct transaction {
     const struct mj_target *target;
     const struct mj_edit *edits;
     uint32_t count;
+    int standing;               /* no thread of the process runs */
     struct steps_of_runs *runs; /* compared before; or NULL. Only while no thread runs */
     /* After each step with code. NULL: there is nothing to do. 0, or -errno. */
     int (*sync)(void *argument);

@@ -10,8 +10,10 @@
  * by one here; many edits of code are written as runs while no thread runs (runs.c). Data is never
  * written so, because threads are not the only writers of data: the kernel writes in a system call
  * that goes on without its thread (io_uring, AIO), and other processes write to shared memory. Many
- * words of data are written by process_vm_writev, which takes a list of them. Where it cannot (a
- * page without write permission), /proc/PID/mem goes on.
+ * places of data are written by process_vm_writev, which takes a list of them. Where it cannot (a
+ * page without write permission), /proc/PID/mem goes on. While threads run it is not used: it takes
+ * the process by its number, and one that executes another program meanwhile would have that
+ * written to.
  */
 
 #define _GNU_SOURCE
@@ -28,9 +30,8 @@ enum {
     LARGEST_GAP = 4095, /* less than a page, so that there is no hole in it */
     FEWEST_IN_RUN = 4,  /* of fewer, reading the bytes between costs more than it saves */
     MOST_APART = 16,    /* places that lie apart, and are read by one call */
-    FEWEST_WORDS = 16,  /* words of data that are written by one call, which does each by itself */
-    MOST_WORDS = 256,
-    WORD_BYTES = 8,
+    FEWEST_PLACES = 16, /* of data that are written by one call, which does each by itself */
+    MOST_PLACES = 256,
     EDIT_BYTES = sizeof(((struct mj_edit *)0)->old_bytes),
     PAGE_BYTES = 4096,
 };
@@ -211,46 +212,45 @@ static int changes(const struct mj_edit *edit) {
     return memcmp(edit->old_bytes, edit->new_bytes, edit->size) != 0;
 }
 
-/* Whether it is an aligned word of data. That lies in one page, and so is never written in part. */
-static int is_word(const struct mj_edit *edit) {
-    return edit->size == WORD_BYTES && edit->address % WORD_BYTES == 0 && !edit->code &&
-           !edit->store && changes(edit);
+/* Data in one page, which is never written in part. */
+static int is_place(const struct mj_edit *edit) {
+    return !edit->code && !edit->store && edit->address % PAGE_BYTES + edit->size <= PAGE_BYTES;
 }
 
-static uint32_t count_words(const struct mj_edit *edits, uint32_t count) {
-    uint32_t n = 0;
+/* Many places from the first edit on, if there are many. Nothing between two of them is written:
+   others may write there. Returns how many edits are done, with those that are only compared. */
+static uint32_t write_places(const struct mj_target *target, const struct mj_edit *edits,
+                             uint32_t most, enum bytes which) {
+    struct iovec here[MOST_PLACES], there[MOST_PLACES];
+    uint32_t behind[MOST_PLACES], count = 0, done = 0;
 
-    while (n < count && n < MOST_WORDS && is_word(&edits[n]))
-        n++;
-    return n;
-}
-
-/* Many words from the first edit on, if there are many. Nothing between two of them is written:
-   others may write there. Returns how many were. */
-static uint32_t write_words(const struct mj_target *target, const struct mj_edit *edits,
-                            uint32_t most, enum bytes which) {
-    const uint32_t count = count_words(edits, most);
-    struct iovec here[MOST_WORDS], there[MOST_WORDS];
-
-    if (count < FEWEST_WORDS)
-        return 0;
-    for (uint32_t i = 0; i < count; i++) {
-        here[i] = (struct iovec){(void *)bytes_of(&edits[i], which), edits[i].size};
-        there[i] = (struct iovec){(void *)edits[i].address, edits[i].size};
+    for (uint32_t i = 0; i < most && count < MOST_PLACES && is_place(&edits[i]); i++) {
+        if (!changes(&edits[i]))
+            continue;
+        here[count] = (struct iovec){(void *)bytes_of(&edits[i], which), edits[i].size};
+        there[count] = (struct iovec){(void *)edits[i].address, edits[i].size};
+        behind[count++] = i + 1;
     }
-    const ssize_t written = process_vm_writev(target->pid, here, count, there, count, 0);
+    if (count < FEWEST_PLACES)
+        return 0;
+    ssize_t written = process_vm_writev(target->pid, here, count, there, count, 0);
 
+    for (uint32_t i = 0; i < count && written >= (ssize_t)here[i].iov_len; i++) {
+        written -= (ssize_t)here[i].iov_len;
+        done = behind[i];
+    }
     MJ_RACE("written");
-    return written > 0 ? (uint32_t)written / WORD_BYTES : 0;
+    return done;
 }
 
 int write_edits(const struct mj_target *target, const struct mj_edit *edits, uint32_t count,
-                enum bytes which, uint32_t *done, struct mj_report *report) {
+                enum bytes which, int standing, uint32_t *done, struct mj_report *report) {
     for (*done = 0; *done < count; ++*done) {
-        const uint32_t words = write_words(target, &edits[*done], count - *done, which);
+        const uint32_t places =
+            standing ? write_places(target, &edits[*done], count - *done, which) : 0;
 
-        if (words) { /* where that has stopped, the next one says why */
-            *done += words - 1;
+        if (places) { /* where that has stopped, the next one says why */
+            *done += places - 1;
             continue;
         }
         const struct mj_edit *edit = &edits[*done];

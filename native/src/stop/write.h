@@ -31,9 +31,10 @@ uint32_t run_of(const struct mj_edit *edits, uint32_t count, size_t *size);
 int compare_edits(const struct mj_target *target, const struct mj_edit *edits, uint32_t count,
                   enum bytes expected, struct mj_report *report);
 
-/* Write the edits in order. *done says how many were written, the last one perhaps in part. */
+/* Write the edits in order. `standing`: no thread of the process runs. *done says how many were
+   written, the last one perhaps in part. */
 int write_edits(const struct mj_target *target, const struct mj_edit *edits, uint32_t count,
-                enum bytes which, uint32_t *done, struct mj_report *report);
+                enum bytes which, int standing, uint32_t *done, struct mj_report *report);
 
 /* Give the process its own copy of every page of code that the edits touch: the first write to a
    page is expensive, and here the threads still run. */

@@ -17,7 +17,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-static int ioctls, preads, pwrites, readvs, rewinds;
+static int ioctls, preads, pwrites, readvs, writevs, rewinds;
 
 int ioctl(int fd, unsigned long request, ...) {
     va_list rest;
@@ -66,6 +66,15 @@ ssize_t process_vm_readv(pid_t pid, const struct iovec *here, unsigned long n,
     return real(pid, here, n, there, m, flags);
 }
 
+ssize_t process_vm_writev(pid_t pid, const struct iovec *here, unsigned long n,
+                          const struct iovec *there, unsigned long m, unsigned long flags) {
+    ssize_t (*real)(pid_t, const struct iovec *, unsigned long, const struct iovec *, unsigned long,
+                    unsigned long) = dlsym(RTLD_NEXT, "process_vm_writev");
+
+    writevs++;
+    return real(pid, here, n, there, m, flags);
+}
+
 void rewinddir(DIR *directory) {
     void (*real)(DIR *) = dlsym(RTLD_NEXT, "rewinddir");
 
@@ -75,11 +84,11 @@ void rewinddir(DIR *directory) {
 
 /* Begins to count anew. */
 __attribute__((visibility("default"))) void calls_clear(void) {
-    ioctls = preads = pwrites = readvs = rewinds = 0;
+    ioctls = preads = pwrites = readvs = writevs = rewinds = 0;
 }
 
 __attribute__((visibility("default"))) void calls_print(void) {
-    printf("ioctl=%d pread=%d pwrite=%d process_vm_readv=%d lists=%d\n", ioctls, preads, pwrites,
-           readvs, rewinds);
+    printf("ioctl=%d pread=%d pwrite=%d process_vm_readv=%d process_vm_writev=%d lists=%d\n",
+           ioctls, preads, pwrites, readvs, writevs, rewinds);
     fflush(stdout);
 }

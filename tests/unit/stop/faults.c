@@ -98,6 +98,7 @@ int mj_test_transact(const struct mj_edit *edits, uint32_t count, uint32_t first
     const struct transaction transaction = {.target = &target,
                                             .edits = edits,
                                             .count = count,
+                                            .standing = stands,
                                             .runs = &runs,
                                             .sync = mj_test_sync,
                                             .report = report};

@@ -9,11 +9,10 @@
  *     alternate  it runs on an alternate stack, in .bss
  *     local      the alternate stack is an array on the same stack
  *     coroutine  what is interrupted has its stack on the heap
- *     nested     the handler is interrupted by another, on the same stack
- *     above      on an alternate stack
- *     below      and the first one runs on it already
- *     thread     plain, in a thread that is not the first
- *     call       no handler: the span ends with a system call that is waited in
+ *     pieces     the stack is of two mappings, one above the other, and both are in use with a
+ * depth of 48 KiB nested     the handler is interrupted by another, on the same stack above      on
+ * an alternate stack below      and the first one runs on it already thread     plain, in a thread
+ * that is not the first call       no handler: the span ends with a system call that is waited in
  *     uring      no handler: a thread of the kernel is in the process, which has no stack
  *     huge       no handler: the stack is the start of 300 MiB
  *     lost       no handler: the stack pointer is no address, for good
@@ -135,6 +134,14 @@ static void execute_in_coroutine(char *stack) {
     swapcontext(&here, &there);
 }
 
+static char *map_pieces(void) {
+    char *stack =
+        mmap(NULL, COROUTINE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    mprotect(stack + COROUTINE_BYTES / 2, COROUTINE_BYTES / 2, PROT_READ | PROT_WRITE | PROT_EXEC);
+    return stack;
+}
+
 /* With a thread of the kernel that looks for work; without one where io_uring is not allowed. */
 static void make_uring(void) {
     struct io_uring_params wanted = {.flags = IORING_SETUP_SQPOLL, .sq_thread_idle = 1};
@@ -147,6 +154,8 @@ static void execute_as_wanted(void) {
 
     if (is("coroutine"))
         execute_in_coroutine(malloc(COROUTINE_BYTES));
+    else if (is("pieces"))
+        execute_in_coroutine(map_pieces());
     else if (is("huge"))
         execute_in_coroutine(mmap(NULL, HUGE_BYTES, PROT_READ | PROT_WRITE,
                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
