@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import add
+from types import MappingProxyType
 
-from markerjit.abi import Count, Geometry
+from markerjit.abi import Count, Geometry, MarkerEntry
 from markerjit.arena.calls import Calls
 from markerjit.arena.markers import Markers, runs
 from markerjit.ring.raw import Store
@@ -37,12 +38,18 @@ class Counters:
         """A marker's counters, added up."""
         return self.of_all([marker])[marker]
 
-    def of_all(self, markers: Iterable[int]) -> dict[int, Counted]:
+    def of_all(
+        self, markers: Iterable[int], known: Mapping[int, MarkerEntry] = MappingProxyType({})
+    ) -> dict[int, Counted]:
         """The counters of many markers, each added up, with the calls of probes in C that the
-        runtime's adapters counted. What slots counted of a probe that is connected is not in it."""
+        runtime's adapters counted. What slots counted of a probe that is connected is not in it.
+        `known` are entries that were read just now."""
         counted: dict[int, Counted] = {}
         for run in runs(markers):
-            entries = self._markers.entries_between(run.start, len(run))
+            if known.keys() >= set(run):
+                entries = [known[marker] for marker in run]
+            else:
+                entries = self._markers.entries_between(run.start, len(run))
             hits = [int(entry.delivered + entry.calls) for entry in entries]
             calls = self._calls.of_run(run)
             for at, entry in enumerate(entries):  # with a question these are other words

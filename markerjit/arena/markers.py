@@ -23,7 +23,7 @@ from markerjit.model import Mode, RemoteAddress
 from markerjit.ring.raw import Store
 from markerjit.tuples import NamedTuple
 
-_MODES = tuple(Mode)
+_NUMBERS = {mode: number for number, mode in enumerate(Mode, 1)}
 _ENTRIES = 512
 """So many of the table's are read at a time."""
 _PLACE = struct.Struct("<II")
@@ -236,12 +236,13 @@ class Markers:
         entry = self.entry(marker) if known is None else known
         when = int(time.time()) if since is None else since
         who = os.getpid() if by is None else by
-        entry.since, entry.by = (when, who) if mode else (0, 0)
-        entry.mode = _MODES.index(mode) + 1 if mode else 0
+        fields = (when, who, _NUMBERS[mode]) if mode else (0, 0, 0)
         if self._table.is_current:
-            words = _SWITCHED.pack(entry.since, entry.by, entry.id, entry.argc, entry.mode)
+            since, by, number = fields
+            words = _SWITCHED.pack(since, by, entry.id, entry.argc, number)
             self._table.write_field(marker, "since", words)
         else:
+            entry.since, entry.by, entry.mode = fields
             self._table.write_fields(marker, entry, "since", "mode")
         reading = held if mode else 0
         if entry.held != reading:

@@ -27,32 +27,31 @@ class FileStore:
 
     def read(self, offset: int, size: int) -> bytes:
         """Exactly `size` bytes. Raises MarkerError where the file ends before."""
-        parts: list[bytes] = []
-        done = 0
         descriptor = self._open()
-        while done < size:  # a signal or a lack of memory may cut a read short
-            part = os.pread(descriptor, size - done, offset + done)
+        data = os.pread(descriptor, size, offset)
+        while len(data) < size:  # a signal or a lack of memory may cut a read short
+            end = offset + len(data)
+            part = os.pread(descriptor, size - len(data), end)
             if not part:
-                raise MarkerError(f"the arena ends at {offset + done:#x}; was it truncated?")
-            parts.append(part)
-            done += len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+                raise MarkerError(f"the arena ends at {end:#x}; was it truncated?")
+            data += part
+        return data
 
     def write(self, offset: int, data: bytes) -> None:
         """All of `data`, or MarkerError: what stands before the place where it failed is written.
 
         The kernel writes less than it is asked to where the memory of our control group is full.
         """
-        rest = memoryview(data)
         descriptor = self._open()
-        while rest:
+        done = 0
+        while done < len(data):
             try:
-                written = os.pwrite(descriptor, rest, offset)
+                written = os.pwrite(descriptor, data[done:] if done else data, offset + done)
             except OSError as error:
                 raise _not_written(len(data), error) from error
             if not written:
                 raise _not_written(len(data), OSError(errno.ENOSPC, "nothing was taken"))
-            rest, offset = rest[written:], offset + written
+            done += written
 
     def resize(self, size: int) -> None:
         """Make the memfd this large. Raises MarkerError."""

@@ -15,7 +15,9 @@ writes no code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from markerjit.abi import VERSION, MarkerEntry
 from markerjit.arena.arena import Arena
@@ -54,9 +56,11 @@ def late(arena: Arena) -> dict[int, int]:
 
 
 def total(
-    known: Iterable[int], counted: Mapping[int, Counted], unread: Mapping[int, int]
+    known: Sequence[int], counted: Mapping[int, Counted], unread: Mapping[int, int]
 ) -> Counted:
     """The sum of the counters of one marker's entries."""
+    if len(known) == 1 and not unread:  # most markers
+        return counted[known[0]]
     hits = lost = 0
     for marker in known:
         recorded, not_recorded = counted[marker]
@@ -86,7 +90,8 @@ def before_switch(
     entries = arena.markers.entries_of(slots)
     alike = arena.markers.with_hashes(int(entry.name_hash) for entry in entries.values())
     known = dict(zip(entries, alike, strict=True))
-    counted = arena.counters.of_all(other for others in known.values() for other in others)
+    every = (other for others in known.values() for other in others)
+    counted = arena.counters.of_all(every, entries)
     unread = late(arena)
     return Before(
         {marker: total(others, counted, unread) for marker, others in known.items()},
@@ -107,6 +112,7 @@ def note_hits(
     known = before.entries if not held else {}  # which reading holds them was written down since
     missing = [marker for marker in switched if marker not in known]
     entries = {**known, **arena.markers.entries_of(missing)}
+    now, us = int(time.time()), os.getpid()
     for marker, change in switched.items():
         entry = entries[marker]
         if entry.calling and not change.calling:
@@ -114,15 +120,15 @@ def note_hits(
             arena.markers.note_calls(marker, int(entry.calls) + more, 0, calling=False)
         elif change.calling and not entry.calling:
             arena.markers.note_calls(marker, int(entry.calls), before.calls[marker], calling=True)
-        when = None
+        when = now
         if change.mode and change.before is None:
             counted = before.counted[marker]
             if counted != (entry.hits_before, entry.losses_before):
                 arena.markers.note_before(marker, *counted)
         elif change.mode and change.before is not None:
             previous = entries.get(change.before) or arena.markers.entry(change.before)
-            when = int(previous.since) or None
+            when = int(previous.since) or now
             if change.before != marker:
                 start = int(previous.hits_before), int(previous.losses_before)
                 arena.markers.note_before(marker, *start)
-        arena.markers.note_switched(marker, change.mode, since=when, held=held, known=entry)
+        arena.markers.note_switched(marker, change.mode, since=when, by=us, held=held, known=entry)

@@ -129,8 +129,8 @@ def _mounts() -> Sequence[Mount]:
 
 def _read(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
+        with open(path, "rb", buffering=0) as file:  # each switch asks for three of these
+            return os.fsdecode(file.read())
     except OSError as error:
         refuse_own_shortage(error)
         return ""
