@@ -630,15 +630,15 @@ def test_machine_without_sys_is_a_wall(hostile: Path, needs_tool: Callable) -> N
 @needs_root
 @pytest.mark.parametrize("hiding", ["1", "2"])
 def test_process_hidden_by_hidepid_is_said_to_be_hidden_and_not_gone(
-    hostile: Path, needs_tool: Callable, hiding: str
+    needs_tool: Callable, hiding: str
 ) -> None:
     """In a pid namespace of its own: before Linux 5.8 all mounts of one had the same options."""
-    script = f'mount -t proc -o hidepid={hiding} proc /proc; "$1" <&- >&- & shift; exec "$@" $!'
+    script = f'mount -t proc -o hidepid={hiding} proc /proc; sleep 600 <&- >&- 2>&- & exec "$@" $!'
     shell = unshared(needs_tool, "-m", "-p", "-f", "--kill-child", script='exec "$@"')
     front = [*shell[: -len(CLI)], "sh", "-ec"]
     for command in ("doctor", "list"):
         # The script appends the pid.
-        done = through(front, script, "sh", hostile, sys.executable, "-c", AS_NOBODY, command)
+        done = through(front, script, "sh", sys.executable, "-c", AS_NOBODY, command)
 
         output = done.stdout + done.stderr
         assert done.returncode == 1
