@@ -12,7 +12,7 @@ from markerjit.uncollected import uncollected
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     targets.add_targets(parser)
-    arguments.add_pattern(parser)
+    arguments.add_pattern(parser, default="*")
     arguments.add_quiesce(parser)
     arguments.add_force(parser)
     arguments.add_seccomp(parser)

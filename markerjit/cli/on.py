@@ -170,8 +170,9 @@ def switch_each(
     signals are held: the reader of our output may take as long as it likes."""
 
     def switch(session: markerjit.Session) -> Switched:
+        before = session.status() if options.pattern == "*" else []
         applied = change(session)
-        markers = session.statistics(options.pattern, look=False)
+        markers = _with_others(session.status(options.pattern, look=False), before)
         return Switched(markers, applied, still_kept(session, applied))
 
     processes = targets.chosen(options)
@@ -191,6 +192,17 @@ def switch_each(
     if clock and not options.json:
         _print_until(options, switched, clock)
     return end.code or bool(fleet.failed)
+
+
+def _with_others(
+    now: Sequence[markerjit.MarkerStatus], before: Sequence[markerjit.MarkerStatus]
+) -> list[markerjit.MarkerStatus]:
+    """The markers with the functions and USDT probes that were on before: `*` is not of those that
+    are off."""
+    keys = {(marker.name, marker.format) for marker in now}
+    others = (marker for marker in before if (marker.name, marker.format) not in keys)
+    off = (other._replace(mode=None, probe="", since=0, by=0, held=None) for other in others)
+    return sorted([*now, *off], key=lambda marker: (marker.name, marker.format))
 
 
 def print_switched(

@@ -227,9 +227,8 @@ def _examine_markers(view: View) -> Iterator[Finding]:
             "build it with marker.h, and not with MJ_MODE=none",
         )
         return
-    markers = [site for site in sites if ":" not in site.marker]
-    names = {site.marker for site in markers}
-    yield Finding(GOOD, "markers", f"{len(names):,} at {counted(len(markers), 'site')}")
+    names = {site.marker for site in sites}
+    yield Finding(GOOD, "markers", f"{len(names):,} at {counted(len(sites), 'site')}")
     for problem in view.problems:
         yield Finding(WARNING, "note", str(problem), "its markers are not offered; build it again")
     for path in sorted({site.object.path for site in sites if site.object.deleted}):

@@ -262,7 +262,7 @@ class Session(View):
             took = take(self._target, switcher.recorders, name, request, force=force)
             entered = set()
             if has_probes_in_c(self._target):  # else the sites are not read again
-                entered = may_be_entered(self._target, turn.target.matching(name))
+                entered = may_be_entered(self._target, turn.target.requested(name, on=False))
             applied = switcher.switch_again(turn, name, request)
             wait_until_left(self._target, entered)
         return applied._replace(**took._asdict())

@@ -221,7 +221,9 @@ class Switcher:
 
     def switch_again(self, turn: Turn, name: ProbeName, request: Request) -> Applied:
         """Switch all markers that match, whose stubs are there (`need_stubs`); as before, if it was
-        done before and nothing came or went."""
+        done before and nothing came or went. `*` is to switch off whatever is on."""
+        if name.text == "*" and not request.on and turn.seen.opened:
+            return self.switch(turn, turn.target.requested(name, on=False), request).applied
         remembered = self._remembered.pop((name, request), None)
         if remembered and request.on and name.is_of_stubs:
             # What may be opened depends on the other sites that have the same bytes.

@@ -470,6 +470,22 @@ class Target:
         for arena in self.seen.arenas.open:
             arena.refuse_newer()
 
+    def all_sites(self) -> Sequence[Site]:
+        """The sites of all markers, and those of functions, instructions, calls and USDT probes
+        that are on or altered. After `calls`, thousands of functions were on."""
+        opened = self.seen.opened
+        names = {state.site.marker for state in self.states(opened) if state.mode or state.problem}
+        return self.seen._replace(
+            opened=tuple(site for site in opened if site.marker in names)
+        ).sites
+
+    def requested(self, name: ProbeName, *, on: bool) -> Sequence[Site]:
+        """The sites that a switch is for: `*` is to switch all markers on, and off whatever is on.
+        Raises as `matching`."""
+        if name.text == "*" and not on and self.seen.opened:
+            return self.all_sites() or self.matching(name)  # which says that there are none
+        return self.matching(name)
+
     def states(self, sites: Sequence[Site]) -> list[SiteState]:
         """How sites are now: a state for each lot of them, or more where its sites differ now, and
         one for each site that came singly. One whose code is neither off nor on has a `problem`."""

@@ -96,7 +96,7 @@ class View:
 
     def sites(self, pattern: str = "*") -> tuple[Site, ...]:
         """The sites of all markers whose names match the shell glob. All are none in a process
-        without markers.
+        without markers; there, and elsewhere, `*` is also of what else is on or altered.
 
         Raises UnknownMarker, with the nearest names, when none matches; NoMarkers for a name in a
         process that has none at all; BadArgument for a text that is not a name, and Unsupported
@@ -129,8 +129,7 @@ class View:
         name = parse_name(pattern)
         if look:
             self._target.look()
-        states = self._target.states(self._matching(name))
-        self._states = states = _of_all(states) if name.text == "*" else states
+        states = self._states = self._target.states(self._matching(name))
         seen = self._target.seen
         return Statuses(marker_statuses(states, seen.arena, seen.probes, self._target.calls))
 
@@ -243,15 +242,4 @@ class View:
         return self._target.memory.read(address, size)
 
     def _matching(self, name: ProbeName) -> Sequence[Site]:
-        return self._target.seen.sites if name.text == "*" else self._target.matching(name)
-
-
-def _of_all(states: Sequence[SiteState]) -> list[SiteState]:
-    """Those of markers, and of what else is on or altered: after `calls` thousands of functions
-    were on."""
-    names = {
-        state.site.marker
-        for state in states
-        if ":" not in state.site.marker or state.mode or state.problem
-    }
-    return [state for state in states if state.site.marker in names]
+        return self._target.all_sites() if name.text == "*" else self._target.matching(name)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import markerjit
+from tests.support.code_bytes import code_of
 from tests.support.commands import cli, facts, one_line, running
 from tests.support.markers import modes_of, wait_switched
 from tests.support.processes import is_gone, state_of
@@ -230,3 +231,27 @@ def test_commands_by_their_older_names_do_the_same(target: Callable, tmp_path: P
 
     assert (begun.returncode, begun.stderr) == (0, "")
     assert saved["markers"][0]["events"] == 20
+
+
+def test_stop_and_off_without_a_pattern_are_for_functions_and_usdt_probes_too(
+    target: Callable,
+) -> None:
+    """Of a process without a marker, in which `*` was refused."""
+    program = target("truth_usdt")
+    before = code_of(program)
+
+    cli("flight", "start", program.pid, "func:turn", "truth:turn")
+    stopped = cli("flight", "stop", program.pid)
+    assert (stopped.returncode, stopped.stderr) == (0, "")
+    assert "the flight recorder of func:turn, truth:turn is ended" in stopped.stdout
+    assert code_of(program) == before
+
+    cli("on", program.pid, "func:turn", "truth:turn", "func:pass_values")
+    cli("flight", "start", program.pid, "truth:values")
+    off = cli("off", program.pid)
+    assert (off.returncode, off.stderr) == (0, "")
+    assert off.stdout.splitlines()[:3] == [
+        "func:pass_values: off, 1 site", "func:turn: off, 1 site", "truth:turn: off, 1 site"
+    ]  # fmt: skip
+    assert code_of(program) == before
+    one_line(cli("off", program.pid), "has no markers")
