@@ -159,7 +159,13 @@ class Signature(NamedTuple):
     @property
     def text(self) -> str:
         """All of it as one text, whose hash the runtime's entry has."""
-        return f"{self.name}\0{self.format}\0{' '.join(map(str, self.args))}"
+        return f"{self.name}\0{self.format}\0{_text_of(self.args)}"
+
+
+@lru_cache(1 << 12)
+def _text_of(args: tuple[CType, ...]) -> str:
+    """Types as one text. Thousands of functions have a few hundred lists of them."""
+    return " ".join(map(str, args))
 
 
 class MappedObject(NamedTuple):

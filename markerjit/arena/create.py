@@ -24,7 +24,7 @@ from markerjit.arena.facts import (
     possible_cpus,
 )
 from markerjit.arena.find import Unfinished, is_memfd, memfd_at, open_descriptor
-from markerjit.arena.markers import fnv1a
+from markerjit.arena.hashes import fnv1a
 from markerjit.arena.needed import UNLOCKED
 from markerjit.arena.store import FileStore
 from markerjit.errors import MarkerError, NotPermitted, Refused, Unsupported

@@ -22,6 +22,7 @@ What this does not do: say which code stands there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from markerjit.abi import PAGE, Geometry, IslandEntry
@@ -98,6 +99,38 @@ class Process(NamedTuple):
     heap: int
 
 
+class Filling:
+    """Code that an island gets by one write, `written` at the end. Its last byte is where the next
+    code may stand."""
+
+    def __init__(self, islands: Islands, island: Island) -> None:
+        self._islands = islands
+        self._island = island
+        self._start = islands.place(island)
+        self._code = bytearray()
+
+    @property
+    def room(self) -> int:
+        """Bytes that are left."""
+        return int(self._island.end - self.place())
+
+    def place(self, align: int = 16) -> RemoteAddress:
+        """Where the next code will stand."""
+        end = self._start + len(self._code)
+        return RemoteAddress(-(-end // align) * align)
+
+    def add(self, code: bytes) -> None:
+        """Have this code there. Raises ValueError without room."""
+        if len(code) > self.room:
+            raise ValueError(f"the island has no room for {len(code)} bytes")
+        self._code += bytes(self.place() - self._start - len(self._code)) + code
+
+    def written(self, arena_code: Code) -> None:
+        """Write all of it. Raises what `Islands.put` raises."""
+        if self._code:
+            self._islands.put(self._island, bytes(self._code), arena_code)
+
+
 class Islands:
     """The islands of an arena that is mapped at `base`. The caller of what writes must hold the
     target's lock."""
@@ -128,9 +161,11 @@ class Islands:
         """The parts of the arena's code that they take."""
         return [Extent(island.offset, island.offset + island.size) for island in self.entries()]
 
-    def near(self, span: Span, size: int, code: Code, process: Process) -> Island:
+    def near(
+        self, span: Span, size: int, code: Code, process: Process, *, preferred: int = 0
+    ) -> Island:
         """An island with so many free bytes within reach of an object's code, made where there is
-        none.
+        none: with as many as are `preferred`, if they can be had.
 
         Raises Refused where there is no gap or no room, CallFailed, and what borrowing raises;
         nothing is mapped then.
@@ -140,7 +175,11 @@ class Islands:
             room = island.size - island.used
             if room >= size and is_near(island, span) and self.is_mapped(island, maps):
                 return island
-        return self._make(span, -(-max(size, SIZE) // PAGE) * PAGE, code, process)
+        least = max(size, SIZE)
+        if preferred > least:
+            with suppress(Refused):
+                return self._make(span, -(-preferred // PAGE) * PAGE, code, process)
+        return self._make(span, -(-least // PAGE) * PAGE, code, process)
 
     def place(self, island: Island, align: int = 16) -> RemoteAddress:
         """Where the next code of an island will stand."""

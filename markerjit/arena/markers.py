@@ -11,11 +11,11 @@ import os
 import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 
 from markerjit.abi import ASKS_BEFORE_COUNT, ASKS_BEFORE_RECORD, Geometry, MarkerEntry
 from markerjit.arena.control import ControlBlock
 from markerjit.arena.extents import Extent
+from markerjit.arena.hashes import fnv1a, know_hashes
 from markerjit.arena.tables import Table
 from markerjit.arena.versions import Layout
 from markerjit.errors import Refused
@@ -151,9 +151,7 @@ class Markers:
         marker = int(self._control.now().markers_used) if free is None else free
         if marker >= self._room:
             raise Refused(f"the arena has room for {self._room} markers")
-        copy = MarkerEntry.from_buffer_copy(entry)
-        copy.name_hash, copy.id = fnv1a(signature.encode()), marker
-        copy.name = name.encode()[:63]
+        copy = _named(entry, name, signature, marker)
         if free is None:
             self._table.write(marker, copy)
             self._control.write("markers_used", marker + 1)
@@ -161,6 +159,36 @@ class Markers:
             self._table.write(marker, _with_counts(copy, self.entry(marker)))
         self._ids[signature, _how(entry)] = marker
         return marker
+
+    def find_many(self, markers: Sequence[tuple[str, str, MarkerEntry]]) -> list[int]:
+        """The same of many, each with its name, signature and entry, none of which asks a question.
+        Raises Refused when the table has no room for all: then nothing is written."""
+        hows = {id(entry): _how(entry) for _, _, entry in markers}
+        know_hashes(text for _, text, _ in markers)
+        candidates = self.with_hashes([fnv1a(text.encode()) for _, text, _ in markers])
+        stored = self.entries_of(index for indices in candidates for index in indices)
+        known = {index: _how(entry) for index, entry in stored.items()}
+        used = first = self.used
+        ids: dict[tuple[str, bytes], int] = {}
+        new: list[MarkerEntry] = []
+        numbers: list[int] = []
+        for (name, text, entry), indices in zip(markers, candidates, strict=True):
+            how = hows[id(entry)]
+            marker = ids.get((text, how))
+            if marker is None:
+                marker = next((index for index in indices if known[index] == how), None)
+            if marker is None:
+                marker, used = used, used + 1
+                new.append(_named(entry, name, text, marker))
+            ids[text, how] = marker
+            numbers.append(marker)
+        if used > self._room:
+            raise Refused(f"the arena has room for {self._room} markers")
+        if new:
+            self._table.write_many(first, new)
+            self._control.write("markers_used", used)
+        self._ids |= ids
+        return numbers
 
     def _free(self, signature: str) -> int | None:
         """An entry of this marker whose question has no code: nothing leads to it."""
@@ -307,22 +335,19 @@ def question_extent(entry: MarkerEntry) -> Extent:
     return Extent(start, max(start, int(entry.question_text) + int(entry.question_size)))
 
 
+def _named(entry: MarkerEntry, name: str, signature: str, marker: int) -> MarkerEntry:
+    """The entry of a marker with this id."""
+    copy = MarkerEntry.from_buffer_copy(entry)
+    copy.name_hash, copy.id = fnv1a(signature.encode()), marker
+    copy.name = name.encode()[:63]
+    return copy
+
+
 def _with_counts(entry: MarkerEntry, before: MarkerEntry) -> MarkerEntry:
     """An entry that goes on with what was counted of another one."""
     for field in _COUNTS:
         setattr(entry, field, getattr(before, field))
     return entry
-
-
-@lru_cache(1 << 16)
-def fnv1a(data: bytes) -> int:
-    """The 64-bit FNV-1a hash. Never 0, which means a free entry."""
-    # A look asks for that of each signature three times, in the same order. A cache with less room
-    # than there are open functions would find none of them.
-    value = 0xCBF29CE484222325
-    for byte in data:
-        value = (value ^ byte) * 0x100000001B3 % (1 << 64)
-    return value or 1
 
 
 def _how(entry: MarkerEntry) -> bytes:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import markerjit.abi as abi
 from markerjit.abi import CodeEntry, Stacks, UnwindEntry
-from markerjit.arena.markers import fnv1a
+from markerjit.arena.hashes import fnv1a
 from markerjit.arena.store import FileStore, MemoryStore
 from markerjit.elf import MappedImage, Read
 from markerjit.errors import MarkerError, MemoryFault, Refused

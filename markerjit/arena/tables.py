@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from markerjit.abi import Part
@@ -55,6 +56,17 @@ class Table(Generic[T]):
         """A whole entry. A tail that we do not know stays as it is."""
         data = bytes(entry if self._stored is self._kind else converted(entry, self._stored))
         self._store.write(self.part.at(index), data[: self.part.entry_size])
+
+    def write_many(self, first: int, entries: Sequence[T]) -> None:
+        """Whole entries that follow each other, by one write where we know all of each."""
+        if self._size < self.part.entry_size:
+            for index, entry in enumerate(entries, first):
+                self.write(index, entry)
+            return
+        stored = self._stored
+        whole = (entry if stored is self._kind else converted(entry, stored) for entry in entries)
+        data = b"".join(bytes(entry)[: self.part.entry_size] for entry in whole)
+        self._store.write(self.part.at(first), data)
 
     def write_field(self, index: int, field: str, data: bytes) -> None:
         """Bytes of an entry, from the place of a field on; nothing where the arena has none."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from markerjit.arena.markers import fnv1a
+from markerjit.arena.hashes import fnv1a
 from markerjit.model import Mode
 from markerjit.patch.where import Where
 from markerjit.quiesce.strategies import Strategy

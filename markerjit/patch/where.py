@@ -5,7 +5,7 @@ What this does not do: read the question (probes/asking.py).
 
 from __future__ import annotations
 
-from markerjit.arena.markers import fnv1a
+from markerjit.arena.hashes import fnv1a
 from markerjit.ring.brakes import NO_BRAKES, Brakes
 from markerjit.tuples import NamedTuple
 

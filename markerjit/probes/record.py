@@ -6,6 +6,9 @@ text only where the format says %s; with %p its value is recorded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
+
 import markerjit.abi as abi
 from markerjit.elf import parse_format
 from markerjit.errors import BadNote
@@ -22,6 +25,8 @@ _TIMES = {
 }
 
 _ROOM_OF_HEAD, _ROOM_OF_ARG = 16, 24
+_WAYS = 1 << 10
+"""A program has thousands of functions, and a few hundred lists of types."""
 _MOST_TEXTS = 4
 """That code is made for: each takes some 150 bytes of it."""
 
@@ -74,28 +79,47 @@ class Recording(NamedTuple):
 def recording(signature: Signature, options: Options, *, is_selected: bool = False) -> Recording:
     """How an event is recorded, or what is selected of one. Raises BadNote for too many
     arguments."""
-    if len(signature.args) > abi.MAX_WORDS:
-        raise BadNote(f"{len(signature.args)} arguments; the recorder takes {abi.MAX_WORDS}")
-    every = parse_format(signature.format, signature.args)
+    name, format_, args = signature
+    at_return = _is_return(signature)
+    made = _recorded(format_, args, options, at_return=at_return, is_selected=is_selected)
+    kind = made.type
+    own = RecordType(-1, name, format_, kind.fields, time=kind.time, tid=kind.tid)
+    return made._replace(type=own)
+
+
+def recording_alike(signature: Signature, options: Options) -> Recording:
+    """The same, but for the name of the event: one value for all that are recorded alike."""
+    _, format_, args = signature
+    return _recorded(format_, args, options, at_return=_is_return(signature), is_selected=False)
+
+
+@lru_cache(_WAYS)
+def _recorded(
+    format_: str,
+    args: tuple[CType, ...],
+    options: Options,
+    *,
+    at_return: bool,
+    is_selected: bool,
+) -> Recording:
+    """How all events with this format and these types are recorded, whose name is left out."""
+    if len(args) > abi.MAX_WORDS:
+        raise BadNote(f"{len(args)} arguments; the recorder takes {abi.MAX_WORDS}")
+    every = parse_format(format_, args)
     if any(field.type in TEXTS and field.arg >= abi.MAX_ARGS for field in every):
         raise BadNote(f"a text behind {abi.MAX_ARGS} arguments; the recorder takes none there")
     fields = tuple(
         field for field in every if options.fields is None or field.name in options.fields
     )
-    ops = [
-        abi.OP_SKIP_FP if arg.type_class is TypeClass.FLOAT else abi.OP_SKIP
-        for arg in signature.args
-    ]
-    limits = [0] * len(signature.args)
+    ops = [abi.OP_SKIP_FP if arg.type_class is TypeClass.FLOAT else abi.OP_SKIP for arg in args]
+    limits = [0] * len(args)
     own = (RSP,) if options.rsp else ()
-    type_ = RecordType(
-        -1, signature.name, signature.format, own + fields, time=options.time, tid=options.thread_id
-    )
+    type_ = RecordType(-1, "", format_, own + fields, time=options.time, tid=options.thread_id)
     texts = sum(field.type in TEXTS for field in fields)
-    most = min(options.text, _room_for_a_text(len(signature.args), texts))
+    most = min(options.text, _room_for_a_text(len(args), texts))
     for field in fields:
         ops[field.arg] = _op(field, most)
-        if field.name == DURATION and _is_return(signature) and not is_selected:
+        if field.name == DURATION and at_return and not is_selected:
             ops[field.arg] = abi.OP_SINCE | ops[field.arg] >> abi.OP_SIZE_SHIFT << abi.OP_SIZE_SHIFT
         if field.type in TEXTS:
             limits[field.arg] = most if field.limit is None else min(field.limit, most)
@@ -103,16 +127,22 @@ def recording(signature: Signature, options: Options, *, is_selected: bool = Fal
     careful = type_.has_text and options.strings is Strings.CAREFUL
     return Recording(
         bytes(ops), tuple(limits), time, int(options.thread_id), int(options.counted),
-        int(careful), int(options.waits), words_to_stack(signature) if options.rsp else 0, type_,
+        int(careful), int(options.waits),
+        _words_to_stack(every, len(args), at_return=at_return) if options.rsp else 0, type_,
     )  # fmt: skip
 
 
 def words_to_stack(signature: Signature) -> int:
     """Words from the first argument of a stub's call to the program's stack pointer, where the
     return address is when a function is entered and left."""
-    fields = parse_format(signature.format, signature.args)
-    has_kept = _is_return(signature) and any(field.name == DURATION for field in fields)
-    return len(signature.args) + _WORDS_OF_STUB + (WORDS_FOR_KEPT if has_kept else 0)
+    _, format_, args = signature
+    fields = parse_format(format_, args)
+    return _words_to_stack(fields, len(args), at_return=_is_return(signature))
+
+
+def _words_to_stack(fields: Sequence[Field], args: int, *, at_return: bool) -> int:
+    has_kept = at_return and any(field.name == DURATION for field in fields)
+    return args + _WORDS_OF_STUB + (WORDS_FOR_KEPT if has_kept else 0)
 
 
 def _is_return(signature: Signature) -> bool:

@@ -20,7 +20,7 @@ from markerjit.abi import (
     MarkerEntry,
 )
 from markerjit.arena.arena import Arena
-from markerjit.arena.markers import fnv1a
+from markerjit.arena.hashes import fnv1a
 from markerjit.arena.units import Noted, Unit
 from markerjit.arguments import check_int, check_is
 from markerjit.errors import BadArgument, BadQuestion, Refused
@@ -28,7 +28,13 @@ from markerjit.model import RemoteAddress, Signature
 from markerjit.patch.request import AddUp, Count, InC, Pair, Probe, Record
 from markerjit.patch.where import Where
 from markerjit.probes.c.unit import Compiled, split_probe
-from markerjit.probes.record import Recording, recorded_type, recording, takes_a_recorder
+from markerjit.probes.record import (
+    Recording,
+    recorded_type,
+    recording,
+    recording_alike,
+    takes_a_recorder,
+)
 from markerjit.proc.barrier import barrier
 from markerjit.ring.brakes import NO_BRAKES, Brakes
 from markerjit.ring.counter import time_to_use
@@ -94,21 +100,41 @@ class Recorders:
         Raises Refused when the arena has no room for another marker or question, BadQuestion, and
         Unsupported for a question that has no code.
         """
+        if probe.question is None and not isinstance(probe, AddUp | Pair):
+            self._tell_plainly(list(signatures), probe, preserving)
+            return
         for signature in signatures:
             entry = _entry(signature, probe)
-            if probe.question and self._find_asked(signature, probe) is None:
+            if self._find_asked(signature, probe) is None:
                 self._limit_idle(signature, give_back)
             marker = self.arena.markers.find(signature.name, signature.text, entry)
             made = _recording(signature, probe)
             if isinstance(probe, AddUp | Pair):
                 self._need_adding(marker, signature, probe, give_back)
                 continue
-            if probe.question:
-                self._need_question(marker, signature, probe, made, give_back)
-                continue
-            self._known[signature, probe] = marker
-            if isinstance(probe, Record) and takes_a_recorder(made, self.arena.facts):
-                self._need_recorder(marker, made, preserving)
+            self._need_question(marker, signature, probe, made, give_back)
+
+    def _tell_plainly(
+        self, signatures: Sequence[Signature], probe: Probe, preserving: bool
+    ) -> None:
+        """The same where no question is asked."""
+        made = [recording_alike(signature, probe.options) for signature in signatures]
+        entries = {id(way): way.entry() for way in {id(way): way for way in made}.values()}
+        described = [
+            (signature.name, signature.text, entries[id(way)])
+            for signature, way in zip(signatures, made, strict=True)
+        ]
+        markers = self.arena.markers.find_many(described)
+        self._known.update(
+            ((signature, probe), marker)
+            for signature, marker in zip(signatures, markers, strict=True)
+        )
+        if not isinstance(probe, Record):
+            return
+        facts = self.arena.facts
+        for marker, way in zip(markers, made, strict=True):
+            if takes_a_recorder(way, facts):
+                self._need_recorder(marker, way, preserving)
 
     def _limit_idle(self, signature: Signature, give_back: Callable[[], int]) -> None:
         """Before a question is asked for the first time."""

@@ -111,6 +111,7 @@ _ANY_NUMBER = 0x5AFE_5107_5AFE_8000
 _ANY_HALF = 0x3C96_A500
 """Not the addresses of any slots, nor of anything else: the processor takes them for none."""
 _HEADS = 64
+_EXITS = 1 << 13
 _REACH = range(-(1 << 31), 1 << 31)
 
 
@@ -169,12 +170,12 @@ def make_exit_stub(
     target, so that the stub is reached only where the condition is met. By any other head it is
     reached always, and asks.
     """
-    starts = [insn.address for insn in decoder().disasm(displaced.code, displaced.address)]
-    if not starts:
+    size = _before_last(displaced.code)
+    if size is None:
         return Unmovable(Obstacle.UNDECODED, displaced.address)
-    size = starts[-1] - displaced.address
+    last = RemoteAddress(displaced.address + size)
     before = Displaced(displaced.address, displaced.code[:size])
-    leaving = Displaced(RemoteAddress(starts[-1]), displaced.code[size:])
+    leaving = Displaced(last, displaced.code[size:])
     made = _Made(address)
     obstacle = made.move(before)
     if obstacle:
@@ -193,6 +194,13 @@ def make_exit_stub(
         made.jump(target, Name.MOVED)
     made.places[leaving.address] = begins
     return obstacle or made.finished(displaced)
+
+
+@lru_cache(_EXITS)
+def _before_last(code: bytes) -> int | None:
+    """Where the last instruction begins; None where there is none."""
+    starts = [start for start, *_ in decoder().disasm_lite(code, 0)]
+    return starts[-1] if starts else None
 
 
 def make_call_stub(
@@ -329,6 +337,7 @@ class _Head(NamedTuple):
         return self.assembled.code
 
 
+@lru_cache(_EXITS)
 def _head_of(args: Sequence[CType], operands: Sequence[Operand], *, keeps: bool = False) -> _Head:
     """The head of a stub with these operands. Where they differ only in numbers, such as the
     functions that tail calls lead to, one head is assembled for all."""

@@ -12,12 +12,12 @@ What this does not do: make stubs (stubs.py), or say whether a site is open, whi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from markerjit.abi import PatchEntry
 from markerjit.arena.arena import Arena
-from markerjit.arena.markers import fnv1a
+from markerjit.arena.hashes import fnv1a, know_hashes
 from markerjit.arena.patches import Pages, PatchKind
 from markerjit.elf import Read
 from markerjit.errors import MemoryFault
@@ -57,14 +57,29 @@ def _beginning_of(site: UsdtSite) -> bytes:
     return bytes(_HALF) if site.leaves is None else _EXIT + site.leaves.to_bytes(8, "little")
 
 
+def know_marks(sites: Iterable[UsdtSite]) -> None:
+    """Compute the hashes in the marks of many sites at once, and those of their signatures."""
+    know_hashes(
+        text
+        for site in sites
+        for text in (_place_text(site), _arguments_text(site), site.signature.text)
+    )
+
+
+def _place_text(site: UsdtSite) -> str:
+    return f"{_build(site)}\0{site.place.offset}\0{site.signature.name}"
+
+
 def _place_of(site: UsdtSite) -> bytes:
-    text = f"{_build(site)}\0{site.place.offset}\0{site.signature.name}"
-    return fnv1a(text.encode()).to_bytes(8, "little")[:4]
+    return fnv1a(_place_text(site).encode()).to_bytes(8, "little")[:4]
+
+
+def _arguments_text(site: UsdtSite) -> str:
+    return f"{_build(site)}\0{site.place.offset}\0{site.signature.text}\0{site.recipe.text}"
 
 
 def _arguments_of(site: UsdtSite) -> bytes:
-    text = f"{_build(site)}\0{site.place.offset}\0{site.signature.text}\0{site.recipe.text}"
-    return fnv1a(text.encode()).to_bytes(8, "little")
+    return fnv1a(_arguments_text(site).encode()).to_bytes(8, "little")
 
 
 def _build(site: UsdtSite) -> str:
@@ -97,6 +112,7 @@ def opened_sites(
     first. A stub that does not lie in an island of the process is none: its parent may have made
     it since the fork."""
     tables = [arena.patches.look() for arena in arenas]
+    know_marks(sites)
     opened = []
     for site in sites:
         stubs = (_with_known_stub(site, table, islands) for table in tables)

@@ -6,6 +6,7 @@ the markers, whether the code is what the notes say, and how each piece of memor
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from operator import attrgetter, is_
 
@@ -195,9 +196,9 @@ class Planner:
         everybody."""
         if not plan.edits:
             return
-        first, last = min(map(_ADDRESS, plan.edits)), max(map(_ADDRESS, plan.edits))
+        addresses = sorted(map(_ADDRESS, plan.edits))
         for mapping in self._target.seen.maps:
-            if not mapping.shared or mapping.start > last or mapping.end <= first:
+            if not mapping.shared or not _any_between(addresses, mapping.start, mapping.end):
                 continue
             for edit in plan.edits:
                 if mapping.start <= edit.address < mapping.end and edit.old != edit.new:
@@ -206,6 +207,11 @@ class Planner:
                         "writing there would change the file",
                         reason=Reason.SHARED_CODE,
                     )
+
+
+def _any_between(places: Sequence[int], low: int, high: int) -> bool:
+    """Whether one of these places, which are in order, is there."""
+    return bisect_left(places, low) < bisect_left(places, high)
 
 
 def _looked_at_once(carry: Carry) -> Carry:

@@ -16,17 +16,16 @@ What this does not do: open a site. A switch does (switch.py), as it does for ma
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
 
 from markerjit.abi import PAGE
 from markerjit.arena.find import process_of
-from markerjit.arena.islands import Island, Span
-from markerjit.arena.markers import fnv1a
+from markerjit.arena.hashes import fnv1a
+from markerjit.arena.islands import Filling, Span
 from markerjit.arena.patches import Head
 from markerjit.arena.slots import Slots
-from markerjit.elf import FileImage
+from markerjit.elf import FileImage, Read
 from markerjit.elf.functions import NoFunctions
 from markerjit.errors import BadFile, MemoryFault, Refused, UnexpectedBytes
 from markerjit.model import Hole, MappedObject, RemoteAddress, Signature, Site, UsdtSite
@@ -35,7 +34,14 @@ from markerjit.patch.slots import SEMAPHORE_SIZE
 from markerjit.probes.stub import LARGEST, Displaced, make_copies, stub_for
 from markerjit.proc.permission import read_status
 from markerjit.session.exits import opening_at
-from markerjit.session.opened import MARK_SIZE, NO_STUB, mark_of, with_stub, without_stub
+from markerjit.session.opened import (
+    MARK_SIZE,
+    NO_STUB,
+    know_marks,
+    mark_of,
+    with_stub,
+    without_stub,
+)
 from markerjit.session.openings import (
     Progress,
     exits_of_functions,
@@ -44,7 +50,7 @@ from markerjit.session.openings import (
     silent,
 )
 from markerjit.session.taken import Taken, spans_of
-from markerjit.session.target import Key, Target, key_of
+from markerjit.session.target import Key, Reader, Target, key_of
 from markerjit.session.turn import Turn
 from markerjit.sites.mapped_files import image_of
 from markerjit.sites.names import PREFIX_OF_CALLS, PREFIX_OF_INSTRUCTIONS
@@ -69,8 +75,14 @@ _BY_HOLE = (Way.HOLE, Way.MADE)
 _CALLS = (CALL, TAIL_CALL)
 _ALONE = (*_CALLS, INSTRUCTION)
 """Forms of sites in whose place no other one is."""
-_AT_ONCE = 64
-"""Stubs that are made between two reports of progress."""
+_AT_ONCE = 1024
+"""Stubs that are written together, between two reports of progress."""
+_ROOM = LARGEST + 2 * MARK_SIZE
+"""That a stub may take."""
+_USUAL = 352
+"""That one takes mostly."""
+_MOST_PREFERRED = 1 << 20
+"""Bytes of an island."""
 
 
 class Ready(NamedTuple):
@@ -115,13 +127,16 @@ def put_stubs(
         slots = Slots(target.memory, turn.seen.arena)
         slots.check_room(owner_of(each.site) for each in ready)
         made = 0
+        know_marks([each.site for each in ready])
         for mapped, group in groupby(ready, key=attrgetter("site.place.object")):
             of_object = list(group)
             for at in range(0, len(of_object), _AT_ONCE):
                 progress("stubs", made / len(ready))
                 some = of_object[at : at + _AT_ONCE]
-                closed += _put(turn, mapped, some, slots)
+                preferred = min((len(of_object) - at) * _USUAL, _MOST_PREFERRED)
+                closed += _put(turn, mapped, some, slots, preferred)
                 made += len(some)
+        target.expect([each.site for each in ready])
         target.look()
     target.note_closed(closed)
 
@@ -180,7 +195,8 @@ def looked_at(
     clashing = {key_of(site) for site in sites if _clashes(site, known.get(site.address))}
     renewed = _with_other_arguments(target, sites)
     opened = {key_of(site) for site in target.seen.opened} - renewed
-    new = [site for site in sites if key_of(site) not in opened | clashing]
+    passed_over = opened | clashing
+    new = [site for site in sites if key_of(site) not in passed_over]
     ready: list[Ready] = []
     closed = [
         without_stub(site, f"cannot be opened: {known[site.address]} is there already; use that")
@@ -188,6 +204,7 @@ def looked_at(
         if key_of(site) in clashing
     ]
     taken = taken_in(target, sites, {address for address, _ in renewed})
+    read = Reader(target.memory.read).read
     copy_calls = not (new and read_status(target.pid).shadow_stack)
     for mapped, group in groupby(new, key=_OBJECT):
         of_object = list(group)
@@ -198,7 +215,7 @@ def looked_at(
                 for site in sorted(of_object, key=lambda site: _has_choice(openings[site])):
                     opening = openings[site]
                     answer = _against(target, site) or _ready(
-                        target, image, site, opening, taken, copy_calls=copy_calls
+                        read, image, site, opening, taken, copy_calls=copy_calls
                     )
                     if key_of(site) in renewed and not _is_by_jump(answer):
                         continue  # it keeps the stub that it has
@@ -334,7 +351,7 @@ def _in_process(hole: HolePlace, mapped: MappedObject) -> range:
 
 
 def _ready(
-    target: Target,
+    read: Read,
     image: FileImage,
     site: UsdtSite,
     opening: Opening | Closed | str,
@@ -365,7 +382,7 @@ def _ready(
         ready = Ready(site, displaced[:1], displaced)
         if not copy_calls and _copies_call(ready):
             return "cannot be opened: a copy of its call is not allowed with a shadow stack"
-    return _altered(target, ready) or ready
+    return _altered(read, ready) or ready
 
 
 def _by_jump(image: FileImage, site: UsdtSite, opening: Opening, taken: Taken) -> Ready | None:
@@ -376,7 +393,9 @@ def _by_jump(image: FileImage, site: UsdtSite, opening: Opening, taken: Taken) -
     size = max(opening.size, len(opening.code))
     if not taken.is_free(range(site.address, site.address + size)):
         return None
-    head = image.read(opening.address, opening.size)
+    head = opening.code[: opening.size]
+    if len(head) < opening.size:  # padding behind
+        head = image.read(opening.address, opening.size)
     if opening.way not in _BY_HOLE:
         return Ready(site, head, opening.code)
     for hole in opening.holes:
@@ -390,7 +409,7 @@ def _crosses_page(address: int, size: int) -> bool:
     return address // PAGE != (address + size - 1) // PAGE
 
 
-def _altered(target: Target, ready: Ready) -> str | None:
+def _altered(read: Read, ready: Ready) -> str | None:
     """What is not as the file has it, of what the site changes or has copied."""
     site, head, displaced, hole = ready
     mapped = site.place.object
@@ -399,7 +418,7 @@ def _altered(target: Target, ready: Ready) -> str | None:
         places.append((RemoteAddress(hole.address + mapped.bias), hole.code))
     for address, expected in places:
         try:
-            now = target.memory.read(address, len(expected))
+            now = read(address, len(expected))
         except MemoryFault as fault:
             return f"cannot be opened: {fault}"
         if now != expected:
@@ -430,33 +449,41 @@ def _changed(address: RemoteAddress, now: bytes, expected: bytes, path: str) -> 
 # ---- 3 and 4: stubs, and their heads in the table ------------------------------------------------
 
 
-def _put(turn: Turn, mapped: MappedObject, ready: Sequence[Ready], slots: Slots) -> list[Site]:
-    """Make the stubs of an object's sites. The result are sites that cannot have one."""
+def _put(
+    turn: Turn, mapped: MappedObject, ready: Sequence[Ready], slots: Slots, preferred: int
+) -> list[Site]:
+    """Make the stubs of an object's sites. `preferred` is the room that these and the next ones
+    will need. The result are sites that cannot have one."""
     arena = turn.seen.arena
     assert arena
     maps = [each for each in turn.seen.maps if each.executable and each.path == mapped.path]
     span = Span(maps[0].start, maps[-1].end)
-    near = partial(arena.islands.near, span, LARGEST + 2 * MARK_SIZE, arena.code)
     process = process_of(arena, turn.caller())
-    island: Island | None = None
+    filling: Filling | None = None
     heads: list[Head] = []
     closed: list[Site] = []
+    entries = (each.site.enters for each in ready if each.site.enters)
+    slots.take_many(map(owner_of, (*entries, *(each.site for each in ready))))
     for each in ready:
         site, head, displaced, _ = each
         entry = slots.take(owner_of(site.enters)) if site.enters else RemoteAddress(0)
-        if island is None or island.size - island.used < LARGEST + 2 * MARK_SIZE:
-            island = near(process)
+        if filling is None or filling.room < _ROOM:
+            if filling:
+                filling.written(arena.code)
+            island = arena.islands.near(span, _ROOM, arena.code, process, preferred=preferred)
+            filling = Filling(arena.islands, island)
         slot = slots.take(owner_of(site))
-        place = RemoteAddress(arena.islands.place(island) + MARK_SIZE)
+        place = RemoteAddress(filling.place() + MARK_SIZE)
         made = _made(each, slot, place, entry)
         if isinstance(made, str):
             closed.append(without_stub(site, made))
             continue
         code, hole = made
-        arena.islands.put(island, mark_of(site) + code, arena.code)
-        island = island._replace(used=place + len(code) - island.start)
+        filling.add(mark_of(site) + code)
         with_hole = with_stub(site, head, slot, place, len(displaced), hole)
         heads += heads_of(with_hole, with_hole.form.modes[0])
+    if filling:
+        filling.written(arena.code)
     if heads:
         arena.patches.put(heads)
     return closed

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from operator import attrgetter, itemgetter
 
 from markerjit.model import RemoteAddress, Site
@@ -95,9 +94,10 @@ def sharing(sites: Sequence[Site]) -> Mapping[RemoteAddress, Sequence[Site]]:
     )
     shared: dict[RemoteAddress, list[Site]] = {}
     for index, (_, stop, site) in enumerate(spans):
-        for start, _, other in islice(spans, index + 1, None):
-            if start >= stop:
-                break
+        behind = index + 1  # an iterator that skips those before would go through all of them
+        while behind < len(spans) and spans[behind][0] < stop:
+            other = spans[behind][2]
+            behind += 1
             shared.setdefault(site.address, []).append(other)
             shared.setdefault(other.address, []).append(site)
     return shared

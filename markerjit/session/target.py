@@ -9,7 +9,7 @@ What this does not do: decide when to look (view.py, turn.py), or judge what was
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from collections.abc import Mapping as Map
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -116,6 +116,7 @@ class Target:
         self._sharing: tuple[Sequence[Site], Map[RemoteAddress, Sequence[Site]]] = (), {}
         self._opened: dict[Key, Opened] = {}
         self._left = _Left((), {}, {})
+        self._expected: tuple[tuple[Mapping, ...], Sequence[UsdtSite]] = (), ()
         check_before_looking(pid)
         self.command = command_of(pid)
         with self.known():
@@ -214,10 +215,12 @@ class Target:
             return seen._replace(opened=self.seen.opened, tables=tables)
         from markerjit.session.opened import opened_sites
 
-        read = self.memory.read
-        sites: list[UsdtSite] = [*self.usdt(seen).sites, *self._entered_functions(seen, arenas)]
-        opened = opened_sites(read, arenas, islands, sites)
-        others = self._others(seen, arenas) - {each.site.address for each in opened}
+        read = Reader(self.memory.read).read
+        opened = opened_sites(read, arenas, islands, self._expected_sites(seen))
+        expected = {each.site.address for each in opened}
+        functions = self._entered_functions(seen, arenas, expected)
+        opened += opened_sites(read, arenas, islands, functions)
+        others = self._others(seen, arenas, {each.site.address for each in opened})
         if others:
             from markerjit.sites.instructions import instructions_at
 
@@ -231,6 +234,22 @@ class Target:
             opened += opened_sites(read, arenas, islands, calls)
         self._opened = {key_of(each.site): each for each in opened}
         return seen._replace(opened=tuple(each.site for each in opened), tables=tables)
+
+    def expect(self, sites: Sequence[UsdtSite]) -> None:
+        """These sites have got stubs: the next look asks their marks first, and does not look for
+        what stands at their addresses. The same goes for those that it has found before."""
+        self._expected = self.seen.files, sites
+
+    def _expected_sites(self, seen: Seen) -> list[UsdtSite]:
+        """The USDT sites, and others that may have a stub: each stub says whether it is theirs."""
+        usdt = self.usdt(seen).sites
+        if seen.files != self._expected[0]:
+            self._expected = seen.files, ()
+        before = self._opened.values() if seen.files == self.seen.files else ()
+        sites = {key_of(site): site for site in usdt}
+        for site in (*(each.known for each in before), *self._expected[1]):
+            sites.setdefault(key_of(site), site)
+        return [*sites.values()]
 
     def recipe_of(self, site: Site) -> UsdtSite | None:
         """What the stub of a site was made from. None where it has none, and where a controller
@@ -257,12 +276,14 @@ class Target:
                     left.exits.setdefault(key_of(entry.site), []).append(site)
         return self._left
 
-    def _entered_functions(self, seen: Seen, arenas: Sequence[Arena]) -> tuple[UsdtSite, ...]:
+    def _entered_functions(
+        self, seen: Seen, arenas: Sequence[Arena], besides: Set[RemoteAddress]
+    ) -> tuple[UsdtSite, ...]:
         """The functions of which a table of patches has the entry: of what is neither a marker nor
-        a USDT probe."""
+        a USDT probe, nor at an address `besides`."""
         from markerjit.session.opened import entry_left_at
 
-        known = {site.address for site in seen.objects.sites}
+        known = {*besides, *(site.address for site in seen.objects.sites)}
         known |= {site.address for site in self.usdt(seen).sites}
         others: set[RemoteAddress] = set()
         left: dict[RemoteAddress, int] = {}
@@ -293,9 +314,11 @@ class Target:
         functions = functions_at(self.pid, read, maps, entries)
         return tuple(sites_at(leavings_of(self.pid, read, maps, functions), set(left)))
 
-    def _others(self, seen: Seen, arenas: Sequence[Arena]) -> set[RemoteAddress]:
-        """The heads in tables of patches of what is neither a marker nor a USDT probe."""
-        known = {site.address for site in seen.objects.sites}
+    def _others(
+        self, seen: Seen, arenas: Sequence[Arena], besides: Set[RemoteAddress]
+    ) -> set[RemoteAddress]:
+        """The same heads in tables of patches."""
+        known = {*besides, *(site.address for site in seen.objects.sites)}
         known |= {site.address for site in self.usdt(seen).sites}
         return {
             RemoteAddress(entry.address)

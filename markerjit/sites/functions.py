@@ -184,21 +184,17 @@ def mapped_from(
 ) -> set[RemoteAddress]:
     """Where functions are entered in a process: by an address in the object of each, the address
     that the object file has. Raises as `functions_at`."""
-    bounds = {
-        (mapping.path, mapping.start): mapping.end
-        for mapping in maps
-        if any(mapping.start <= address < mapping.end for address in left)
+    places = sorted(left)
+    of_path: dict[str, list[RemoteAddress]] = {}
+    for mapping in maps:
+        first, last = (bisect_left(places, at) for at in (mapping.start, mapping.end))
+        if first < last:
+            of_path.setdefault(mapping.path, []).extend(places[first:last])
+    return {
+        RemoteAddress(left[address] + loaded.bias)
+        for mapping, loaded in mapped_images(read, maps, [])
+        for address in of_path.get(mapping.path, ())
     }
-    entries: set[RemoteAddress] = set()
-    for mapping, loaded in mapped_images(read, maps, []):
-        for (path, start), end in bounds.items():
-            if path == mapping.path:
-                entries |= {
-                    RemoteAddress(entry + loaded.bias)
-                    for address, entry in left.items()
-                    if start <= address < end
-                }
-    return entries
 
 
 def check_is_function(name: ProbeName) -> None:

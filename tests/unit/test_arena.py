@@ -17,7 +17,7 @@ from markerjit.abi import (
 )
 from markerjit.arena import markers as markers_module
 from markerjit.arena.arena import Arena
-from markerjit.arena.markers import fnv1a
+from markerjit.arena.hashes import fnv1a
 from markerjit.arena.store import FileStore, MemoryStore
 from markerjit.errors import MarkerError, Refused, TargetGone
 from markerjit.memory import FakeMemory
@@ -150,6 +150,33 @@ def test_a_full_table_refuses_new_markers_and_finds_the_old() -> None:
     with pytest.raises(Refused, match="room for 128 markers"):
         arena.markers.find("m", "one more", entry())
     assert arena.markers.find("m", "m127", entry()) == 127
+
+
+def test_many_markers_are_made_as_each_by_itself() -> None:
+    arena, one_by_one = make_arena(), make_arena()
+    ways = [entry(b"\3", (64,)), entry(b"\1"), entry(b"\1")]
+    arena.markers.find("m1", "m1 %d", ways[1])
+    one_by_one.markers.find("m1", "m1 %d", ways[1])
+    asked = [(f"m{n % 40}", f"m{n % 40} %d", ways[n % 3]) for n in range(90)]
+
+    numbers = arena.markers.find_many(asked)
+
+    assert numbers == [one_by_one.markers.find(*each) for each in asked]
+    assert [*map(bytes, arena.markers.entries())] == [*map(bytes, one_by_one.markers.entries())]
+    assert Arena(7, BASE, arena.store, GEOMETRY.size).markers.find_many(asked) == numbers  # type: ignore[arg-type]
+    assert arena.markers.find("m2", "m2 %d", entry(b"\1")) in numbers
+
+
+def test_where_the_table_has_no_room_for_all_of_many_none_is_made() -> None:
+    arena = make_arena()
+    way = entry()
+    arena.markers.find("m", "m", way)
+
+    with pytest.raises(Refused, match="room for 128 markers"):
+        arena.markers.find_many([("n", f"n{number}", way) for number in range(128)])
+
+    assert arena.markers.used == 1
+    assert arena.markers.known("n0", way) is None
 
 
 def test_a_number_of_markers_that_cannot_be_is_not_followed() -> None:

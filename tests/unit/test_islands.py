@@ -21,6 +21,7 @@ from markerjit.arena.islands import (
     REACH,
     SIZE,
     STACK_ROOM,
+    Filling,
     Island,
     Span,
     is_near,
@@ -184,6 +185,44 @@ def test_an_island_is_used_until_it_is_full(arena: Arena, thread: FailingThread)
     assert near(arena, thread, SIZE).start == second.start
     with pytest.raises(Refused, match="has no room for 101 bytes"):
         arena.islands.put(arena.islands.entries()[0], b"\xc3" * 101, arena.code)
+
+
+def test_code_for_an_island_is_written_at_once_where_each_piece_was_to_stand(
+    arena: Arena, thread: FailingThread
+) -> None:
+    island = near(arena, thread)
+    arena.islands.put(island, b"\x90" * 5, arena.code)
+    (used,) = arena.islands.entries()
+    filling = Filling(arena.islands, used)
+    places = []
+    for number in range(20):
+        places.append(filling.place())
+        filling.add(bytes([number + 1]) * (number + 1))
+
+    filling.written(arena.code)
+
+    (written,) = arena.islands.entries()
+    code = ctypes.string_at(island.start, written.used)
+    assert places[0] == island.start + 16
+    for number, at in enumerate(places):
+        start = at - island.start
+        assert at % 16 == 0
+        assert code[start : start + number + 1] == bytes([number + 1]) * (number + 1)
+    assert written.used == places[-1] + 20 - island.start
+    with pytest.raises(ValueError, match="no room for"):
+        filling.add(bytes(filling.room + 1))
+
+
+def test_a_large_island_is_made_where_it_is_wanted_and_a_small_one_where_it_cannot_be(
+    arena: Arena, thread: FailingThread
+) -> None:
+    span, process = Span(arena.base, RemoteAddress(arena.base + PAGE)), process_of(arena, thread)
+
+    large = arena.islands.near(span, 100, arena.code, process, preferred=3 * SIZE + 1)
+    arena.islands.put(large, bytes(large.size), arena.code)
+    small = arena.islands.near(span, 100, arena.code, process, preferred=2 * CODE_SIZE)
+
+    assert (large.size, small.size) == (3 * SIZE + PAGE, SIZE)
 
 
 def test_an_island_far_away_is_no_part_of_the_arenas_size(
