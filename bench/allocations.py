@@ -3,11 +3,10 @@
 A program that works on small objects, and says how long each turn took, is run in each of the ways
 in turn, in another order in each round. A table has the median of all turns of a way, its range
 over the rounds, how much longer a turn took than without anything, the same of the processor time
-of the program, and which part of the events was lost. The processor time is what the program itself
-takes: it says little of a tool that makes it wait (--lossless), and more than the time where the
-machine is busy with other work. `markerjit alloc` is attached to the running program; heaptrack is
-preloaded, and memray starts it; neither of these loses anything. A way whose tool is not here is
-left out, and said.
+of the program, and how many allocations `markerjit alloc` has not kept, for want of room. The
+processor time is what the program itself takes: it says more than the time where the machine is
+busy with other work. `markerjit alloc` is attached to the running program; heaptrack is preloaded,
+and memray starts it. A way whose tool is not here is left out, and said.
 
     python bench/allocations.py [--rounds N] [--turns N] [--json FILE]
 
@@ -57,7 +56,6 @@ def ways(folder: Path, memray: str | None) -> dict[str, list[str] | None]:
         BARE: [],
         "markerjit alloc": [],
         "markerjit alloc --by stack": [],
-        "markerjit alloc --lossless": [],
         "heaptrack": heaptrack and [heaptrack, "-r", "-o", str(folder / "heap")],
         "memray": memray and [memray, "run", "-q", "-f", "-o", str(folder / "memray.bin")],
         "memray --native": memray
@@ -97,7 +95,11 @@ def turns_of(
         seen = {}
         if follower:
             document = json.loads(follower.communicate()[0])
-            seen = {name: document[name] for name in ("allocations", "events", "lost")}
+            untracked = sum(site["untracked"] for site in document["sites"])
+            seen = {
+                "allocations": document["allocations"],
+                "lost": untracked + document["no_site"],
+            }
     return turns, seen
 
 
@@ -157,8 +159,8 @@ def print_table(
         wall, cpu = (statistics.median(of_ways[way]) for of_ways in medians)
         span = f"{min(medians[0][way]) / 1e6:.0f}-{max(medians[0][way]) / 1e6:.0f} ms"
         counts = [each for each in seen[way] if each]
-        lost, events = (sum(each[name] for each in counts) for name in ("lost", "events"))
-        share = f"{lost / max(lost + events, 1):.1%}" if counts else "-"
+        lost = sum(each["lost"] for each in counts)
+        share = f"{lost:,}" if counts else "-"
         print(
             f"{way:28} {wall / 1e6:6.1f} ms {span:>17} {wall / bare[0]:7.2f} {cpu / 1e6:6.1f} ms "
             f"{cpu / bare[1]:7.2f} {share:>6}"

@@ -92,7 +92,9 @@ DOES_SUM, DOES_MIN, DOES_MAX, DOES_HIST, DOES_QUANTILES = 1, 2, 4, 8, 16
     MISSED_END_LONG,
     MISSED_END_UNREADABLE,
     MISSED_UNSHOWN,
-) = range(10)
+    MISSED_UNKNOWN,
+    MISSED_UNSEEN,
+) = range(12)
 MISSED = 16
 PLACE_FREE, PLACE_BUSY, PLACE_FULL = range(3)
 PLACE_STATE = 3
@@ -100,6 +102,26 @@ PLACE_TAG = 48
 PLACES_OF_KEY = 16
 MAX_FIELD_PARTS = 12
 HELD_WORDS, SLOW_WORDS = 2, 5
+BLOCK_WORDS = 6
+(
+    BLOCK_ALLOCATIONS,
+    BLOCK_ASKED,
+    BLOCK_GIVEN,
+    BLOCK_FAILED,
+    BLOCK_FREES,
+    BLOCK_THREADS,
+    BLOCK_CPUS,
+    BLOCK_LIFE,
+    BLOCK_LONGEST,
+    BLOCK_REUSED,
+    BLOCK_UNTRACKED,
+    BLOCK_LIVES,
+) = range(12)
+BLOCK_COUNTS = BLOCK_LIVES + 48
+STEP_FREE, STEP_MOVE, STEP_ALLOC, STEP_OUTER, STEP_MOVED, STEP_RESULT = range(1, 7)
+BLOCK_UNSEEN, BLOCK_CONTINUED, BLOCK_OWN = 1, 2, 3
+GIVES_ASKED, GIVES_GLIBC, GIVES_JEMALLOC = range(3)
+SITE_STACK, SITE_MARKER = 1 << 63, 1 << 62
 
 PROBE_COUNTED = 1
 SLOT_SIZE = 64
@@ -395,7 +417,10 @@ class AggregateEntry(ctypes.Structure):
         ("slow_read", ctypes.c_uint64),
         ("tick_ns", ctypes.c_uint64),
         ("forget", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 4),
+        ("live", ctypes.c_uint64),
+        ("most", ctypes.c_uint64),
+        ("most_at", ctypes.c_uint64),
+        ("spilled", ctypes.c_uint64),
     ]
 
 
@@ -442,8 +467,24 @@ class Pairing(ctypes.Structure):
         ("key_words", ctypes.c_uint16),
         ("field_words", ctypes.c_uint16),
         ("missing_at", ctypes.c_uint16),
-        ("reserved", ctypes.c_uint32),
+        ("step", ctypes.c_uint8),
+        ("gives", ctypes.c_uint8),
+        ("stack_at", ctypes.c_uint8),
+        ("header_at", ctypes.c_uint8),
         ("part", KeyPart * (MAX_KEY_PARTS + MAX_FIELD_PARTS)),
+    ]
+
+
+class BlockEntry(ctypes.Structure):
+    """struct mj_block."""
+
+    _fields_ = [
+        ("key", ctypes.c_uint64),
+        ("time", ctypes.c_uint64),
+        ("asked", ctypes.c_uint64),
+        ("given", ctypes.c_uint64),
+        ("where", ctypes.c_uint64),
+        ("old", ctypes.c_uint64),
     ]
 
 

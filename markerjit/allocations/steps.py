@@ -1,4 +1,4 @@
-"""What allocators do, step by step, as columns of numbers in order of time.
+"""The steps of an allocator, of which the runtime makes blocks (native/src/runtime/heap.c).
 
 An allocation is a step when it returns, and a free when it begins: between the two, and only then,
 the block belongs to the program. So the steps of one address alternate, whatever threads there are.
@@ -9,14 +9,8 @@ returns.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Self
 
-import numpy as np
-
-from markerjit.tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from markerjit.ring.batch import Array
+import markerjit.abi as abi
 
 
 class Kind(IntEnum):
@@ -27,76 +21,20 @@ class Kind(IntEnum):
     ALLOC   a block was allocated
     OUTER   the same, by a function that may have called another allocating one for it
     MOVED   a reallocation has returned. Without a block, and with a size: the old one is as before
-    UNSEEN  a block was allocated, and its address is not known
     RESULT  what a function returned that another one may have left an allocation to
     """
 
-    FREE = 0
-    MOVE = 1
-    ALLOC = 2
-    OUTER = 3
-    MOVED = 4
-    UNSEEN = 5
-    RESULT = 6
+    FREE = abi.STEP_FREE
+    MOVE = abi.STEP_MOVE
+    ALLOC = abi.STEP_ALLOC
+    OUTER = abi.STEP_OUTER
+    MOVED = abi.STEP_MOVED
+    RESULT = abi.STEP_RESULT
 
 
-UNSEEN, CONTINUED, OWN = 1, 2, 3
+UNSEEN, CONTINUED, OWN = abi.BLOCK_UNSEEN, abi.BLOCK_CONTINUED, abi.BLOCK_OWN
 """In the place of a block, which has no such address: it is not known; the next result in the
 thread is the block; a function that is jumped to has steps of its own."""
 
-
-class Steps(NamedTuple):
-    """Steps in order of time.
-
-    kind   a Kind
-    tid    the thread, and `cpu` the CPU
-    time   nanoseconds of CLOCK_MONOTONIC
-    block  the address; 0 of an allocation that failed
-    asked  bytes that were asked for; 0 of a free
-    given  bytes that the allocator gave
-    site   the number of the call site
-    """
-
-    kind: Array
-    tid: Array
-    cpu: Array
-    time: Array
-    block: Array
-    asked: Array
-    given: Array
-    site: Array
-
-    @property
-    def rows(self) -> int:
-        """How many there are."""
-        return len(self.kind)
-
-    def picked(self, rows: Array | slice) -> Self:
-        """Those of these rows, in this order."""
-        return type(self)(*(column[rows] for column in self))
-
-    @classmethod
-    def joined(cls, parts: list[Self]) -> Self:
-        """All of these, one part behind the other."""
-        if not parts:
-            return cls(*(np.zeros(0, kind) for kind in _COLUMNS))
-        return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-_COLUMNS = (
-    np.uint8, np.uint32, np.uint16, np.int64, np.uint64, np.int64, np.int64, np.int64,
-)  # fmt: skip
-
-
-def steps_of(*columns: object) -> Steps:
-    """Steps of these columns, in the types that they have. Raises ValueError where they are not as
-    long."""
-    made = Steps(
-        *(np.asarray(column).astype(kind) for column, kind in zip(columns, _COLUMNS, strict=True))
-    )
-    if len({len(column) for column in made}) > 1:
-        raise ValueError("columns are not as long as each other")
-    return made
-
-
-NO_STEPS = Steps.joined([])
+GIVES = {"glibc": abi.GIVES_GLIBC, "jemalloc": abi.GIVES_JEMALLOC, "": abi.GIVES_ASKED}
+"""The rule of the bytes that an allocator gives, by its name; "" of others."""

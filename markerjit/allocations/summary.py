@@ -5,18 +5,12 @@ What this does not do: print it (facts/allocations.py), or write files (files.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
+import markerjit.abi as abi
 from markerjit.allocations.heap import Heap
-from markerjit.allocations.sites import LIFETIMES, Sums, Totals
 from markerjit.tuples import NamedTuple
 from markerjit.unwind.frames import WalkedStack
-
-if TYPE_CHECKING:
-    from markerjit.ring.batch import Array
 
 
 class CallSite(NamedTuple):
@@ -59,6 +53,8 @@ class AllocationSite(NamedTuple):
                   lifetimes of the blocks that were freed; None without one. The median is that of a
                   histogram: up to a power of two that is not below it
     lost_frees    blocks whose address was given out again without a free that was seen
+    untracked     blocks that found no room in the table of live ones: they are in no number of
+                  frees or live blocks
     """
 
     site: CallSite
@@ -77,6 +73,7 @@ class AllocationSite(NamedTuple):
     longest_ns: int | None
     median_ns: int | None
     lost_frees: int
+    untracked: int
 
     @property
     def wasted(self) -> int:
@@ -91,9 +88,9 @@ class Allocations(NamedTuple):
     sites          by call site, the one with the most live bytes first
     most_given     bytes that were live at most, of those that were seen to be allocated, and
                    `most_s` when, in seconds from the begin
-    unknown_frees  frees of blocks that were not seen to be allocated: from before, or lost
+    unknown_frees  frees of blocks that were not seen to be allocated: from before
     unseen         allocations whose address is not known
-    events         of all kinds, and `lost` those that were lost, since their ring was full
+    no_site        allocations whose site found no room: they are at no site
     unmatched      returns whose entries were not seen: of calls that had begun before
     threads        how many threads allocated or freed
     allocator      "glibc", "jemalloc", or "" of others
@@ -112,8 +109,7 @@ class Allocations(NamedTuple):
     most_s: float
     unknown_frees: int
     unseen: int
-    events: int
-    lost: int
+    no_site: int
     unmatched: int
     threads: int
     allocator: str
@@ -148,39 +144,57 @@ class Allocations(NamedTuple):
 
 
 def sites_of(
-    sums: Sums, heap: Heap, sites: Sequence[CallSite], now_ns: int
+    heap: Heap, sites: Mapping[int, CallSite], now_ns: int, monotonic: Callable[[int], int]
 ) -> tuple[AllocationSite, ...]:
-    """All sites, the one with the most live bytes first."""
-    oldest = np.full(len(sites), now_ns, np.int64)
-    np.minimum.at(oldest, heap.live.site, heap.live.time)
-    rows = zip(*(column.tolist() for column in sums.totals), strict=True)
-    made = [
-        _site(site, Totals(*row), now_ns - int(began), sums.lifetimes[number])
-        for number, (site, row, began) in enumerate(zip(sites, rows, oldest, strict=True))
-    ]
+    """All sites, the one with the most live bytes first. `sites` are by their numbers, and several
+    numbers may have one. `monotonic` makes nanoseconds of the times of blocks."""
+    numbers: dict[CallSite, list[int]] = {}
+    for number, site in sites.items():
+        numbers.setdefault(site, []).append(number)
+    made = [_site(heap, site, each, now_ns, monotonic) for site, each in numbers.items()]
     used = [each for each in made if each.allocations or each.failed]
     return tuple(sorted(used, key=lambda each: (-each.live_given, -each.given, each.site.order)))
 
 
-def _site(site: CallSite, totals: Totals, age_ns: int, lifetimes: Array) -> AllocationSite:
-    counts = {name: int(value) for name, value in totals._asdict().items()}
-    frees = counts["frees"]
-    live = counts["allocations"] - frees - counts["lost_frees"]
+def _site(
+    heap: Heap,
+    site: CallSite,
+    numbers: list[int],
+    now_ns: int,
+    monotonic: Callable[[int], int],
+) -> AllocationSite:
+    rows = heap.counts[numbers]
+    counts = [int(count) for count in rows.sum(axis=0)]
+    live, live_asked, live_given = (
+        int(column[numbers].sum()) for column in (heap.live, heap.live_asked, heap.live_given)
+    )
+    frees = counts[abi.BLOCK_FREES]
     return AllocationSite(
-        site, counts["allocations"], counts["asked"], counts["given"], counts["failed"], frees,
-        live,
-        counts["asked"] - counts["freed_asked"] - counts["lost_asked"],
-        counts["given"] - counts["freed_given"] - counts["lost_given"],
-        age_ns if live else None,
-        counts["other_thread"], counts["other_cpu"],
-        counts["lifetime_ns"] / frees if frees else None,
-        counts["longest_ns"] if frees else None,
-        _median(lifetimes) if frees else None,
-        counts["lost_frees"],
-    )  # fmt: skip
+        site,
+        allocations=counts[abi.BLOCK_ALLOCATIONS],
+        asked=counts[abi.BLOCK_ASKED],
+        given=counts[abi.BLOCK_GIVEN],
+        failed=counts[abi.BLOCK_FAILED],
+        frees=frees,
+        live=live,
+        live_asked=live_asked,
+        live_given=live_given,
+        oldest_ns=max(now_ns - monotonic(int(heap.oldest[numbers].min())), 0) if live else None,
+        other_thread=counts[abi.BLOCK_THREADS],
+        other_cpu=counts[abi.BLOCK_CPUS],
+        mean_ns=counts[abi.BLOCK_LIFE] / frees if frees else None,
+        longest_ns=int(rows[:, abi.BLOCK_LONGEST].max()) if frees else None,
+        median_ns=_median(counts[abi.BLOCK_LIVES :]) if frees else None,
+        lost_frees=counts[abi.BLOCK_REUSED],
+        untracked=counts[abi.BLOCK_UNTRACKED],
+    )
 
 
-def _median(lifetimes: Array) -> int:
-    below = np.cumsum(lifetimes)
-    at = int(np.searchsorted(below, (int(below[-1]) + 1) // 2))
-    return (1 << min(at, LIFETIMES - 1)) - 1
+def _median(lives: Sequence[int]) -> int:
+    """The upper end of the power of two in which the median is."""
+    half, below = (sum(lives) + 1) // 2, 0
+    for bits, count in enumerate(lives):
+        below += count
+        if below >= half:
+            return (1 << bits) - 1
+    return 0

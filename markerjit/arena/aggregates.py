@@ -15,6 +15,7 @@ What this does not do: say what keys and words mean (events/aggregates.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import markerjit.abi as abi
 from markerjit.abi import AGGREGATES, PAGE, AggregateEntry, Geometry, Part, page_up
@@ -25,6 +26,9 @@ from markerjit.arena.tables import Table
 from markerjit.errors import MarkerError, Refused
 from markerjit.proc.owner import Owner, from_entry, is_gone, ourselves
 from markerjit.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from markerjit.arena.blocks import Blocks
 
 _WORD = 8
 _TICKETS = (1 << 64) // AGGREGATES
@@ -37,7 +41,8 @@ may each give it one."""
 class Size(NamedTuple):
     """How large an aggregate is: words of a key, words that are counted up for each, and keys. Of
     pairs: `room` begins that wait at a time, with `held_words` behind the key of each, one set of
-    `words`, and a list of `slow_room` pairs of `slow_words`."""
+    `words`, and a list of `slow_room` pairs of `slow_words`. Of an allocator there are as many
+    blocks (blocks.py)."""
 
     key_words: int
     words: int
@@ -62,8 +67,18 @@ class Size(NamedTuple):
         return 1 if self.held_words else self.room
 
     @property
+    def key_bytes(self) -> int:
+        """Bytes of the places for keys, whole pages."""
+        return page_up((self.mask + 1) * _WORD * self.place_words)
+
+    @property
+    def stride(self) -> int:
+        """Bytes of the words of a ring, whole pages."""
+        return page_up(_WORD * (abi.MISSED + self.words * self.sets))
+
+    @property
     def slow_bytes(self) -> int:
-        """Bytes of the list of slow pairs, whole pages."""
+        """Bytes of the list of slow pairs, or of blocks, whole pages."""
         return page_up(_WORD * self.slow_words * self.slow_room)
 
 
@@ -149,10 +164,9 @@ class Aggregates:
         entries = self._table.read_many(0, self._table.part.entries)
         free = (at for at, entry in enumerate(entries) if not entry.ticket and not entry.went)
         index = next(free, None)
-        keys = page_up((size.mask + 1) * _WORD * size.place_words)
-        stride = page_up(_WORD * (abi.MISSED + size.words * size.sets))
+        keys, stride = size.key_bytes, size.stride
         slow = keys + stride * self._rings
-        needed = slow + size.slow_bytes
+        needed = self._needed(size)
         taken = [other.extent for other in self.all()] + [_extent(each) for each in self._went()]
         room = next((gap for gap in gaps(self._memory, taken) if _size(gap) >= needed), None)
         if index is None or room is None:
@@ -177,6 +191,9 @@ class Aggregates:
         self._table.write(index, entry)
         self._write(ticket, "ticket", ticket)
         return aggregate
+
+    def _needed(self, size: Size) -> int:
+        return size.key_bytes + size.stride * self._rings + size.slow_bytes
 
     def free(self, ticket: int) -> None:
         """End an aggregate: nobody adds to it any more. Its memory takes no room in the machine,
@@ -242,6 +259,24 @@ class Aggregates:
         states = memoryview(self._store.read(aggregate.keys, places * _WORD)).cast("Q")
         waiting = sum(state & abi.PLACE_STATE == abi.PLACE_FULL for state in states)
         return Pairs(self._values(aggregate, 1), waiting)
+
+    def copy_blocks(self, aggregate: Aggregate) -> Blocks:
+        """The same of the blocks of an allocator."""
+        from markerjit.arena.blocks import Blocks, blocks_in
+
+        words = self.copy(aggregate)
+        blocks, threads = blocks_in(self._store, aggregate.slow, aggregate.size.slow_room)
+        entry = self._table.read(aggregate.ticket % AGGREGATES)
+        return Blocks(words.keys, words.rings, blocks, threads, int(entry.most), int(entry.most_at))
+
+    def most_blocks(self, size: Size, most: int) -> int:
+        """For how many blocks there is room beside such an aggregate: a power of two, `most` at
+        most; 0 where there is none."""
+        taken = [other.extent for other in self.all()] + [_extent(each) for each in self._went()]
+        room = max((_size(gap) for gap in gaps(self._memory, taken)), default=0)
+        rest = room - self._needed(size)
+        places = min(most, rest // (_WORD * max(size.slow_words, 1)))
+        return 1 << places.bit_length() - 1 if places > 0 else 0
 
     def take_slow(self, aggregate: Aggregate, *, is_over: bool = False) -> list[bytes]:
         """The slow pairs that were not taken before, in their order, up to the first one that is

@@ -62,6 +62,8 @@ MAX_EDITS = 1 << 19
 
 AGGREGATE_PAGES = 1024
 """Of the aggregates, for each ring: 4 MiB of addresses, a quarter of the ring's."""
+BLOCK_PAGES = 40960
+"""And besides: 160 MiB of addresses, for the blocks of an allocator."""
 
 _PROT_NONE, _PROT_READ, _PROT_WRITE, _PROT_EXEC = 0, 1, 2, 4
 _MAP_SHARED, _MAP_PRIVATE, _MAP_FIXED, _MAP_ANONYMOUS = 1, 2, 0x10, 0x20
@@ -309,4 +311,4 @@ def _geometry(ring_size: int) -> Geometry:
     stride = max(ring_size, RING_ROOM)
     cpus = possible_cpus()
     sizes = Sizes(cpus, ring_size, MAX_MARKERS, MAX_PATCHES, MAX_EDITS, stride)
-    return lay_out(sizes._replace(aggregate_pages=2 * cpus * AGGREGATE_PAGES))
+    return lay_out(sizes._replace(aggregate_pages=2 * cpus * AGGREGATE_PAGES + BLOCK_PAGES))

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import markerjit
-from markerjit.cli import arguments, output, recording
+from markerjit.cli import arguments, output
 from markerjit.cli.end import End
 from markerjit.facts.allocations import (
     HEADER,
@@ -79,12 +79,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="read in the process how many bytes were really given (glibc). Costs microseconds an "
         "allocation where the processor has no memory transactions",
     )  # fmt: skip
-    parser.add_argument(
-        "--lossless", action="store_true",
-        help="lose no event. MAKES THE PROCESS WAIT where it is faster than this command",
-    )  # fmt: skip
-    recording.add_ring_size(parser)
-    recording.add_growth(parser)
     arguments.add_quiesce(parser)
     arguments.add_seccomp(parser)
     arguments.add_json(parser)
@@ -100,17 +94,11 @@ def run(options: argparse.Namespace) -> int:
     end, view = End(), _View(options)
     trace: AllocationTrace | None = None
     failure: markerjit.MarkerError | None = None
-    if options.lossless:
-        output.say("lossless: where a ring is full, the process waits for us", error=True)
-    with markerjit.attach(
-        options.pid, ring_size=options.ring_size, seccomp=options.seccomp
-    ) as session:
-        growth = {} if options.ring_growth is None else {"ring_growth": options.ring_growth}
+    with markerjit.attach(options.pid, seccomp=options.seccomp) as session:
         try:
             with session.trace_allocations(
                 allocs=options.allocs, frees=options.frees, by=options.by, read=options.read,
-                limit=options.allocations, lossless=options.lossless, quiesce=options.quiesce,
-                **growth,
+                limit=options.allocations, quiesce=options.quiesce,
             ) as following:  # fmt: skip
                 trace = following
                 end.arm((trace,), options.duration)  # type: ignore[arg-type]
@@ -179,8 +167,7 @@ class _View:
         with self._picture.drawn():
             self._print_sites(shown)
             made = counted(allocations.allocations, "allocation")
-            lost = f", {counted(allocations.lost, 'event')} lost" if allocations.lost else ""
-            output.say(f"{made} in {allocations.seconds:.0f} s{lost}; Ctrl-C ends it")
+            output.say(f"{made} in {allocations.seconds:.0f} s; Ctrl-C ends it")
 
     def show_whole(self, allocations: Allocations) -> None:
         """Print all that was asked for, and what has to be known of it."""
@@ -197,7 +184,7 @@ class _View:
         if len(sites) > top:
             output.say(f"and {counted(len(sites) - top, f'more {what}')}; --top N shows more")
         output.say(summary_words(allocations))
-        for remark in remarks(allocations, lossless=self._options.lossless):
+        for remark in remarks(allocations):
             for line in wrapped(remark, indent=0):
                 output.say(line)
 

@@ -135,17 +135,16 @@ def summary_words(allocations: Allocations) -> str:
     )
 
 
-def remarks(allocations: Allocations, *, lossless: bool) -> Iterator[str]:
+def remarks(allocations: Allocations) -> Iterator[str]:
     """What has to be known of the numbers, a sentence each."""
     failed = sum(each.failed for each in allocations.sites)
     lost_frees = sum(each.lost_frees for each in allocations.sites)
     if failed:
         yield f"{counted(failed, 'allocation')} failed"
     if allocations.unknown_frees:
-        before = "allocated before, or lost" if allocations.lost else "allocated before"
         yield (
             f"{counted(allocations.unknown_frees, 'free')} of blocks that were not seen to be "
-            f"allocated: {before}"
+            "allocated: allocated before"
         )
     if allocations.unseen:
         yield (
@@ -157,15 +156,16 @@ def remarks(allocations: Allocations, *, lossless: bool) -> Iterator[str]:
             f"{counted(lost_frees, 'block')} whose address was given out again without a free that "
             "was seen: not counted as live, and without a lifetime"
         )
-    if allocations.lost:
-        hint = (
-            ""
-            if lossless
-            else " --lossless makes the process wait instead; --ring-growth gives them more room"
-        )
+    untracked = sum(each.untracked for each in allocations.sites)
+    if untracked:
         yield (
-            f"{counted(allocations.lost, 'event')} lost: they came faster than they were read. "
-            f"Blocks whose frees were among them count as live.{hint}"
+            f"{counted(untracked, 'block')} found no room in the table of live blocks: they count "
+            "neither as live nor as freed, and their frees as those of unknown blocks"
+        )
+    if allocations.no_site:
+        yield (
+            f"{counted(allocations.no_site, 'allocation')} at sites for which there was no room: "
+            "they are in no row"
         )
     if allocations.lost_stacks:
         yield (

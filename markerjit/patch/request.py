@@ -6,6 +6,7 @@ names of probes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from markerjit.arena.hashes import fnv1a
@@ -85,6 +86,28 @@ class Pair(NamedTuple):
         return cls(timed, ends, key, counter, Where(str(timed), number), options)
 
 
+class Step(NamedTuple):
+    """Take an event for a step of an allocator. `select` has the numbers of a step, `kinds` what
+    the events of each name are (MJ_STEP_*), `gives` the rule of the bytes given (MJ_GIVES_*), and
+    `counter` says that its clock is the time stamp counter; `question` is as of Pair."""
+
+    select: str
+    kinds: tuple[tuple[str, int], ...]
+    gives: int
+    counter: bool
+    question: Where
+    options: Options = _ONLY_COUNTED
+
+    @classmethod
+    def of(
+        cls, select: str, kinds: Mapping[str, int], gives: int, *, counter: bool, by: str
+    ) -> Step:
+        """The steps of an allocator, whose sites are told apart `by` this."""
+        rows = tuple(sorted((name, int(kind)) for name, kind in kinds.items()))
+        number = fnv1a(repr((select, rows, gives, counter)).encode(errors="surrogatepass"))
+        return cls(select, rows, gives, counter, Where(f"allocations by {by}", number))
+
+
 class InC(NamedTuple):
     """Call a function of a file of probes in C. `options` are those of the marker's entry: what the
     probe emits is recorded as its own events are. `digest` is that of the objects; "" before the
@@ -104,7 +127,7 @@ class InC(NamedTuple):
         return f"{self.file}:{self.function}"
 
 
-Probe = Count | Record | AddUp | Pair | InC
+Probe = Count | Record | AddUp | Pair | Step | InC
 """The code that runs when an open site is reached. The type tells the kinds apart; no two of them
 are equal."""
 

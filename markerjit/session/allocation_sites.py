@@ -7,12 +7,10 @@ of who asked. Two numbers of one stack are one site.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-import numpy as np
-
-from markerjit.allocations.steps import Kind
+import markerjit.abi as abi
 from markerjit.allocations.summary import CallSite
 from markerjit.elf.demangle import demangled
 from markerjit.errors import MarkerError
@@ -23,25 +21,24 @@ from markerjit.unwind.names import FrameNames
 from markerjit.unwind.objects import ProcessCode
 from markerjit.unwind.walk import StackEnd
 
-if TYPE_CHECKING:
-    from markerjit.ring.batch import Array
-
-_STACK = 1 << 63
-"""In a key: it is the number of a stack, and no address, which has no such bit in a program."""
-
 
 class Sites:
-    """The sites that were seen. The first one is that of frees, which have none."""
+    """The sites that were seen."""
 
-    def __init__(self, target: Target, stacks: WalkedStacks | None, depth: int) -> None:
+    def __init__(
+        self,
+        target: Target,
+        stacks: WalkedStacks | None,
+        depth: int,
+        markers: Mapping[int, str],
+    ) -> None:
         """`stacks` where a site is a stack, of so many frames at most; else it is an immediate
-        caller."""
-        self.sites = [CallSite(0, "")]
+        caller. `markers` are names by their numbers."""
+        self._markers = markers
         self._target = target
         self._stacks = stacks
         self._depth = depth
-        self._known: dict[int | str, int] = {}
-        self._of_stacks: dict[object, int] = {}
+        self._known: dict[int, CallSite] = {}
         self._maps_text = ""
         self._names: FrameNames | None = None
         self.look()
@@ -59,45 +56,29 @@ class Sites:
         if self._stacks:
             self._stacks.look()
 
-    def numbers(self, callers: Array, marker: str, kind: Kind, stacks: Array | None) -> Array:
-        """The number of each site, of callers and the numbers of stacks; `marker` stands for those
-        without either."""
-        if kind < Kind.ALLOC or kind == Kind.RESULT:
-            return np.zeros(len(callers), np.int64)
-        keys = callers
-        if stacks is not None:
-            keys = np.where(stacks == 0, callers, stacks.astype(np.uint64) | np.uint64(_STACK))
-        _, rows, places = np.unique(keys, return_index=True, return_inverse=True)
-        pairs = zip(keys[rows].tolist(), callers[rows].tolist(), strict=True)
-        numbers = [self._number(key, caller, marker) for key, caller in pairs]
-        sites: Array = np.array(numbers, np.int64)[places]
-        return sites
+    def of(self, key: int) -> CallSite:
+        """The site with a key: an address, or the number of a stack or of a marker."""
+        if key not in self._known:
+            self._known[key] = self._new(key)
+        return self._known[key]
 
-    def _number(self, key: int, caller: int, marker: str) -> int:
-        known = key or marker
-        if known not in self._known:
-            if not key:
-                number = self._new(CallSite(0, marker))
-            elif self._stacks and key & _STACK:
-                number = self._number_of_stack(self._stacks, key ^ _STACK, caller, marker)
-            else:
-                number = self._new(self._site(key))
-            self._known[known] = number
-        return self._known[known]
+    def _new(self, key: int) -> CallSite:
+        if key & abi.SITE_STACK:
+            return self._of_stack(key)
+        if key & abi.SITE_MARKER:
+            return CallSite(0, self._markers.get(key ^ abi.SITE_MARKER, "?"))
+        return self._site(key)
 
-    def _new(self, site: CallSite) -> int:
-        self.sites.append(site)
-        return len(self.sites) - 1
-
-    def _number_of_stack(self, stacks: WalkedStacks, number: int, caller: int, marker: str) -> int:
-        walked = stacks.of(number)
+    def _of_stack(self, key: int) -> CallSite:
+        number = key & ~(abi.SITE_STACK | abi.SITE_MARKER)
+        walked = self._stacks.of(number) if self._stacks else None
         if walked is None:
-            return self._number(caller, caller, marker)
-        stack = _from_caller(walked, caller, self._depth)
-        key = tuple(frame.address for frame in stack.frames), stack.end
-        if key not in self._of_stacks:
-            self._of_stacks[key] = self._new(_site_of(stack.frames[0])._replace(stack=stack))
-        return self._of_stacks[key]
+            return CallSite(0, f"stack {number}")
+        # The innermost frame of a function is its own.
+        first = 0 if key & abi.SITE_MARKER or len(walked.frames) < 2 else 1
+        frames = walked.frames[first : first + self._depth]
+        end = StackEnd.DEEPER if len(walked.frames) > first + self._depth else walked.end
+        return _site_of(frames[0])._replace(stack=WalkedStack(frames, end))
 
     def _site(self, address: int) -> CallSite:
         with suppress(MarkerError, OSError):  # the process has ended, and so its names
@@ -127,12 +108,3 @@ def _site_of(frame: Frame) -> CallSite:
         return CallSite(frame.address, f"{frame.address:#x}")
     label = demangled(frame.function) or frame.label
     return CallSite(frame.address, label, frame.offset, frame.object)
-
-
-def _from_caller(stack: WalkedStack, caller: int, depth: int) -> WalkedStack:
-    """The stack without the frames that are below this caller, and so many at most."""
-    addresses = [frame.address for frame in stack.frames]
-    first = addresses.index(caller) if caller in addresses else 0
-    frames = stack.frames[first : first + depth]
-    end = StackEnd.DEEPER if len(stack.frames) > first + depth else stack.end
-    return WalkedStack(frames, end)

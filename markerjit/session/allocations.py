@@ -1,12 +1,11 @@
 """The allocations of a running process, followed for a while: blocks by call site.
 
-    1  what allocates is found, and what has to be recorded of it (allocators.py)
-    2  it is recorded as a trace (trace.py), and at the end all of it is off again
-    3  events become steps, steps blocks, and blocks are added up by site (markerjit/allocations)
-    4  sites get their names as soon as they are seen (allocation_sites.py)
+    1  what allocates is found, and what its events have to say (allocators.py)
+    2  the runtime adds up blocks by site, in memory of the arena, and keeps those that are live
+       (native/src/runtime/heap.c); at the end all of it is off again (held.py)
+    3  sites get their names as soon as they are seen (allocation_sites.py)
 
-Where events were lost it is not known which blocks were freed. A block whose free was lost is live
-until its address is given out again; then it counts as freed unseen.
+Nothing depends on a reader that keeps up.
 
 What this does not do: follow processes that the program starts (only say that there are some).
 """
@@ -17,52 +16,63 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
-import numpy as np
-
-from markerjit.allocations.continued import Continued
-from markerjit.allocations.given import RULES, by_header
-from markerjit.allocations.heap import Heap
-from markerjit.allocations.sites import Sums
-from markerjit.allocations.steps import NO_STEPS, Kind, Steps, steps_of
-from markerjit.allocations.summary import Allocations, sites_of
+import markerjit.abi as abi
+from markerjit.allocations.heap import Heap, heap_of
+from markerjit.allocations.steps import GIVES
+from markerjit.allocations.summary import Allocations, CallSite, sites_of
+from markerjit.arena.aggregates import Size
+from markerjit.arena.blocks import PLACE_WORDS, Blocks
+from markerjit.errors import Refused
 from markerjit.events.bounds import Bounds
-from markerjit.events.ranked import FAR, RankedPoll, RankedRecords
-from markerjit.events.stream import EventStream
-from markerjit.ring.columns import monotonic
+from markerjit.patch.request import Request, Step
+from markerjit.probes.asking import scope_of_marker
+from markerjit.probes.recorders import Recorders
+from markerjit.questions.selection import select
+from markerjit.ring.clock import Calibration
+from markerjit.ring.types import Time
 from markerjit.session.allocation_sites import Sites
 from markerjit.session.allocators import Recorded
+from markerjit.session.asking import divide, rest_of
 from markerjit.session.clock import EarlyClock
-from markerjit.session.flight import FlightRecorder
-from markerjit.session.recording import Recording
+from markerjit.session.held import Leg, Source, held, make
+from markerjit.session.holding import refuse_added_up, take
+from markerjit.session.pair_clock import check_clock, clock_of_pairs, ticks_of
 from markerjit.session.switch import Switcher
 from markerjit.session.target import Target
-from markerjit.session.trace import Asked, traced
+from markerjit.session.turn import Turn
 from markerjit.session.walked import WalkedStacks
 from markerjit.sites import parse_name
 from markerjit.tuples import NamedTuple
 
-if TYPE_CHECKING:
-    from markerjit.ring.batch import Array, Columns
-
 POLL_S = 0.02
-_AT_ONCE = 4
-"""Blocks are put together when there are as many new steps as live blocks, divided by this."""
-_LONGEST_S = 0.5
-"""And at least so often."""
+_LOOK_S = 0.5
+"""So often at least sites are looked for that have no name yet."""
+MOST_SITES = 8192
+MOST_BLOCKS = 1 << 21
+"""Places of the table of live blocks, if there is room for as many."""
+_LEAST_BLOCKS = 1 << 10
 
 
 class AskedAllocations(NamedTuple):
-    """A request to follow allocations. `read`: the given bytes are read in the process."""
+    """A request to follow allocations. `read`: the given bytes are read in the process; `on` is how
+    what allocates is switched on."""
 
     recorded: Recorded
-    recording: Recording
-    growth: int
+    on: Request
     clock: EarlyClock
     read: bool
     limit: int | None
     duration: float | None
+
+
+class _Prepared(NamedTuple):
+    """What is switched, and what is read. `markers` are names by their numbers."""
+
+    recorders: Recorders
+    legs: tuple[Leg]
+    source: Source[Blocks]
+    markers: Mapping[int, str]
 
 
 class AllocationTrace:
@@ -70,199 +80,188 @@ class AllocationTrace:
 
     def __init__(
         self,
-        stream: EventStream,
+        source: Source[Blocks],
         target: Target,
         asked: AskedAllocations,
-        stacks: WalkedStacks | None = None,
+        clock: Calibration,
+        sites: Sites,
     ) -> None:
-        """`stacks` where blocks are added up by them."""
-        self._stream = stream
-        self._records, self._kept = RankedRecords(stream), NO_STEPS
+        self._source = source
         self._target = target
         self._asked = asked
+        self._clock = clock
+        self._sites = sites
         self._command = target.command
-        self._continued = Continued(self._given)
-        self._heap, self._sums = Heap(), Sums()
-        self._sites = Sites(target, stacks, asked.recorded.depth)
-        self._waiting: list[Steps] = []
-        self._threads: set[int] = set()
-        self._events = self._made = self._lost = 0
+        self._bounds = Bounds(asked.duration, None)
         self._began_ns = self._now = time.monotonic_ns()
-        self._put_together_at = time.monotonic()
+        self._looked_at = 0.0
         self._children = _children_of(target.pid)
         self._new_children: set[int] = set()
-        self._ended = False
+        self._seen = 0
+        self._stopped = self._dispossessed = False
+        self._target_ended: bool | None = None  # known when the memory may be closed
+        self._last: Allocations | None = None
 
     # ---- while it lasts --------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        """All is on: the time runs from now on."""
+        self._began_ns = time.monotonic_ns()
+        self._bounds.begin()
+
     def poll(self) -> int:
-        """Take what has come since the last poll; returns how many events that were."""
+        """See what has come since the last poll; returns how many allocations that were."""
+        if self._source.is_over:
+            return 0
         self._now = time.monotonic_ns()
-        count = self._take(self._records.poll())
-        waiting = sum(steps.rows for steps in self._waiting)
-        overdue = time.monotonic() - self._put_together_at > _LONGEST_S
-        if waiting and (overdue or waiting * _AT_ONCE >= self._heap.live.rows):
-            self._put_together()
-        if self._asked.limit is not None and self._made >= self._asked.limit:
-            self._stream.stop()
-        return count
+        if self._asked.limit is None and time.monotonic() - self._looked_at < _LOOK_S:
+            return 0
+        self._looked_at = time.monotonic()
+        heap = self._look()
+        before, self._seen = self._seen, heap.made if heap else self._seen
+        self._look_at_children()
+        return self._seen - before
 
     def wait(self) -> None:
         """Follow allocations until the end: the time is over, there are as many as were asked for,
         the process has ended, or `stop` was called."""
         while not self.is_over():
-            if not self.poll():
-                time.sleep(POLL_S)
+            self.poll()
+            time.sleep(POLL_S)
 
     def stop(self) -> None:
         """End it. Safe to call from a signal handler."""
-        self._stream.stop()
+        self._stopped = True
 
     def is_over(self) -> bool:
-        """Whether nothing more will come than what was recorded already."""
-        return self._ended or self._stream.is_over()
+        """Whether nothing more will come than what was added up already."""
+        limit = self._asked.limit
+        is_enough = limit is not None and self._seen >= limit
+        return (
+            self._source.is_over or self._stopped or self._dispossessed or is_enough
+            or self._bounds.left_s(1) <= 0 or self.target_ended
+        )  # fmt: skip
 
     @property
     def target_ended(self) -> bool:
         """Whether it ended because the process did."""
-        return self._stream.target_ended
+        if self._target_ended is None:
+            return not self._source.is_alive()
+        return self._target_ended
 
     @property
     def dispossessed(self) -> bool:
-        """Whether it ended because another controller has taken the rings or all functions."""
-        return self._stream.dispossessed or self._stream.all_taken
-
-    @property
-    def waits(self) -> tuple[int, float]:
-        """With `lossless`: how many events waited, and for how many seconds in all threads."""
-        waits = self._stream.waits()
-        return waits.events, waits.ns / 1e9
+        """Whether it ended because another controller has taken the functions."""
+        return self._dispossessed or bool(self._source.taken)
 
     def allocations(self) -> Allocations:
         """All allocations so far."""
-        self._put_together()
-        recorded, sums = self._asked.recorded, self._sums
+        if self._last is not None:
+            return self._last
+        self._now = time.monotonic_ns()
+        return self._allocations()
+
+    def _allocations(self) -> Allocations:
+        copy = self._source.copy()
+        heap = heap_of(copy)
+        recorded, monotonic = self._asked.recorded, self._clock.monotonic
+        seconds = (self._now - self._began_ns) / 1e9
+        most_s = (monotonic(copy.most_at) - self._began_ns) / 1e9 if copy.most else 0.0
         return Allocations(
-            (self._now - self._began_ns) / 1e9,
-            sites_of(sums, self._heap, self._sites.sites, self._now),
-            sums.most_given, max(sums.most_at - self._began_ns, 0) / 1e9,
-            sums.unknown_frees, sums.unseen, self._events, self._lost, self._stream.unmatched,
-            len(self._threads), recorded.allocator, self._asked.read,
-            tuple(sorted(recorded.kinds)), tuple(each.sentence for each in self._stream.unswitched),
-            len(self._new_children), self._target.pid, self._command,
-            recorded.depth, self._sites.lost,
+            seconds,
+            sites_of(heap, self._named(heap), self._now, monotonic),
+            copy.most, min(max(most_s, 0.0), seconds),
+            heap.unknown, heap.unseen + heap.begun * self._source.is_over, heap.no_site,
+            sum(self._source.unmatched.values()), copy.threads, recorded.allocator,
+            self._asked.read, tuple(sorted(recorded.kinds)),
+            tuple(each.sentence for each in self._source.unswitched),
+            len(self._new_children), self._target.pid, self._command, recorded.depth,
+            self._sites.lost,
         )  # fmt: skip
+
+    def _look(self) -> Heap | None:
+        """Find the names of sites that are new; the numbers of now, None where the memory is
+        another's."""
+        self._sites.look()
+        try:
+            heap = heap_of(self._source.copy())
+        except Refused:
+            self._dispossessed = True
+            return None
+        self._named(heap)
+        return heap
+
+    def _named(self, heap: Heap) -> dict[int, CallSite]:
+        return {number: self._sites.of(key) for number, key in heap.keys.items()}
 
     # ---- its end ---------------------------------------------------------------------------------
 
     def note_end(self) -> None:
-        """What is recorded is about to be switched off."""
-        self._now = max(self._now, time.monotonic_ns())
+        """What is on is about to be switched off."""
+        self._now = time.monotonic_ns()
         self._look_at_children()
 
     def finish(self) -> None:
-        """Take the rest: everything is off."""
-        self._take(self._records.rest(), last=True)
-        self._put_together(last=True)
-        self._ended = True
-
-    # ---- steps -----------------------------------------------------------------------------------
-
-    def _take(self, poll: RankedPoll, *, last: bool = False) -> int:
-        self._lost = self._records.lost()
-        parts = [self._steps(ranked.columns) for ranked in poll.records]
-        places = [ranked.places for ranked in poll.records]
-        new = Steps.joined(parts)
-        if parts:
-            new = new.picked(np.argsort(np.concatenate(places), kind="stable"))
-        steps = Steps.joined([self._kept, new])
-        steps = steps.picked(np.argsort(steps.time.view(np.uint64), kind="stable"))
-        steps, self._kept = _before(steps, poll.until)
-        if steps.rows:
-            time_ns = monotonic(steps.time.view(np.uint64), poll.clock)
-            steps = steps._replace(time=time_ns)
-            self._now = max(self._now, int(time_ns[-1]))
-        self._events += steps.rows
-        steps = self._continued.completed(steps, last=last)
-        self._made += int((steps.kind >= Kind.ALLOC).sum())
-        self._threads.update(np.unique(steps.tid).tolist())
-        self._waiting.append(steps)
-        return new.rows
-
-    def _steps(self, columns: Columns) -> Steps:
-        """The steps of these records, with their times as recorded."""
-        fields, kind = columns.fields, self._asked.recorded.kinds[columns.type.marker]
-        numbers: dict[str, Array] = {name: np.asarray(column) for name, column in fields.items()}
-        block = numbers["block"].astype(np.uint64)
-        asked = numbers["asked"].astype(np.int64)
-        kinds = np.full(len(block), kind, np.uint8)
-        given = asked
-        if kind >= Kind.ALLOC:
-            given = RULES[self._asked.recorded.allocator](asked, block)
-            if "header" in numbers:
-                given = by_header(numbers["header"].astype(np.uint64), asked)
-        site = self._sites.numbers(
-            numbers["caller"].astype(np.uint64), columns.type.marker, kind, numbers.get("stack")
-        )
-        time_then = columns.time.view(np.int64)
-        return steps_of(kinds, columns.tid, columns.cpu, time_then, block, asked, given, site)
-
-    def _given(self, steps: Steps, by_results: Array) -> Array:
-        """The bytes of allocations that another function has finished."""
-        asked = self._asked
-        if asked.read:
-            return np.maximum(by_results, steps.asked)
-        return RULES[asked.recorded.allocator](steps.asked, steps.block)
-
-    def _put_together(self, *, last: bool = False) -> None:
-        if not self._ended:
-            self._sites.look()
-        if not self._waiting and not last:
-            return
-        blocks = self._heap.advance(Steps.joined(self._waiting), last=last)
-        self._waiting = []
-        self._sums.add(blocks, len(self._sites.sites))
-        self._put_together_at = time.monotonic()
-        self._look_at_children()
+        """Everything is off."""
+        self._target_ended = not self._source.is_alive()
+        self._sites.look()
+        with suppress(Refused):
+            self._last = self._allocations()
 
     def _look_at_children(self) -> None:
         self._new_children |= _children_of(self._target.pid) - self._children
 
 
 @contextmanager
-def followed(
-    switcher: Switcher, flights: FlightRecorder, asked: AskedAllocations
-) -> Iterator[AllocationTrace]:
-    """Allocations, followed for the length of the context. Raises what a trace raises."""
-    _load(asked.recorded.kinds)
-    request = Asked(
-        parse_name(asked.recorded.names), asked.recording.read(), False, POLL_S, asked.clock,
-        asked.growth, Bounds(asked.duration, None),
-    )  # fmt: skip
-    with traced(switcher, flights, request) as stream:
-        stacks = WalkedStacks(switcher) if asked.recorded.depth else None
-        trace = AllocationTrace(stream, switcher.target, asked, stacks)
+def followed(switcher: Switcher, asked: AskedAllocations) -> Iterator[AllocationTrace]:
+    """Allocations, followed for the length of the context. Raises what a switch raises, and Refused
+    where another reader holds what allocates, or there is no room."""
+    clock = clock_of_pairs(asked.clock)
+    with held(switcher, lambda turn: _prepare(turn, switcher, asked, clock)) as prepared:
+        depth = asked.recorded.depth
+        stacks = WalkedStacks(switcher) if depth else None
+        sites = Sites(switcher.target, stacks, depth, prepared.markers)
+        trace = AllocationTrace(prepared.source, switcher.target, asked, clock, sites)
+        trace.begin()
         yield trace
         trace.note_end()
     trace.finish()
 
 
-def _load(kinds: Mapping[str, Kind]) -> None:
-    """Load what the first events need, before they come: parts of numpy are loaded when they are
-    used."""
-    heap, sums = Heap(), Sums()
-    kind = [Kind.ALLOC, Kind.FREE, *[Kind.ALLOC for _ in kinds]]
-    numbers = [*range(len(kind))]
-    sums.add(heap.advance(steps_of(kind, *[numbers] * 7)), len(kind))
-
-
-def _before(steps: Steps, until: int | None) -> tuple[Steps, Steps]:
-    """The steps before a time, as records count it, and the others."""
-    if until is None:
-        return steps, NO_STEPS
-    times = steps.time.view(np.uint64)
-    later = (times >= np.uint64(until)) & (times - np.uint64(until) < FAR)
-    return steps.picked(~later), steps.picked(later)
+def _prepare(
+    turn: Turn, switcher: Switcher, asked: AskedAllocations, clock: Calibration
+) -> _Prepared:
+    recorded = asked.recorded
+    name = parse_name(recorded.names)
+    probe = Step.of(
+        recorded.select, recorded.kinds, GIVES[recorded.allocator],
+        counter=clock.time is Time.TSC, by=recorded.by,
+    )  # fmt: skip
+    request = asked.on._replace(probe=probe)
+    switcher.need_stubs(turn, name, request)
+    matching = turn.target.matching(name)
+    signatures = list(dict.fromkeys(site.signature for site in matching))
+    answers = select(recorded.select, [*map(scope_of_marker, signatures)])
+    left_out = divide(matching, signatures, answers).left_out
+    sites = rest_of(matching, left_out)
+    take(turn.target, switcher.recorders, name, request)
+    recorders = switcher.need_arena(turn, sites, request)
+    refuse_added_up(turn.target, recorders, sites)
+    arena = recorders.arena
+    check_clock(arena, clock)
+    leg = Leg(name, sites, request)
+    size = Size(1, abi.BLOCK_COUNTS, MOST_SITES, slow_words=PLACE_WORDS)
+    places = arena.aggregates.most_blocks(size, MOST_BLOCKS)
+    size = size._replace(slow_room=max(places, _LEAST_BLOCKS))
+    aggregate = make(turn, recorders, [leg], size, ticks_of(clock))
+    source = Source(arena, aggregate, arena.aggregates.copy_blocks, turn.target.memory.alive)
+    source.unswitched = tuple(left_out.values())
+    markers = {
+        marker: signature.name
+        for signature in {site.signature for site in sites}
+        if (marker := recorders.find(signature, probe)) is not None
+    }
+    return _Prepared(recorders, (leg,), source, markers)
 
 
 def _children_of(pid: int) -> set[int]:

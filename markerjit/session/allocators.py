@@ -100,6 +100,11 @@ class Recorded(NamedTuple):
     allocator: str
     depth: int
 
+    @property
+    def by(self) -> str:
+        """What sites are told apart by."""
+        return f"stack({self.depth})" if self.depth else "site"
+
 
 class _Event(NamedTuple):
     """An event's name, the name that it is asked for by, its kind, and its expressions."""

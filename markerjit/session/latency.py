@@ -13,12 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from time import monotonic_ns, sleep, time_ns
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import markerjit.abi as abi
-from markerjit.arena.aggregates import ROOM_WITHOUT_KEY, Aggregate, Size, Ticks
-from markerjit.arena.arena import Arena
+from markerjit.arena.aggregates import ROOM_WITHOUT_KEY, Aggregate, Size
 from markerjit.errors import MarkerError, Reason, Refused
 from markerjit.events.aggregates import names_of_key
 from markerjit.events.call_latencies import (
@@ -45,15 +43,13 @@ from markerjit.questions.aggregates import keys_of
 from markerjit.questions.latencies import WORDS, Pairing, Side, Timed
 from markerjit.questions.scope import NAME
 from markerjit.questions.types import Type
-from markerjit.remote.native import clock_pair
-from markerjit.ring.clock import NS, Calibration
-from markerjit.ring.counter import time_to_use
-from markerjit.ring.timeline import Timeline
+from markerjit.ring.clock import Calibration
 from markerjit.ring.types import Time
 from markerjit.session.asking import divide, rest_of
 from markerjit.session.clock import EarlyClock
 from markerjit.session.held import Gathering, Leg, Source, held, make
 from markerjit.session.holding import refuse_added_up, take
+from markerjit.session.pair_clock import check_clock, clock_of_pairs, ticks_of
 from markerjit.session.switch import Switcher
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
@@ -156,7 +152,7 @@ class _Prepared(NamedTuple):
 def timed(switcher: Switcher, timing: Timing) -> Iterator[Latency]:
     """The latency, which ends with the context. Raises what a switch raises, BadQuestion, and
     Refused where another reader holds one of the markers, or there is no room."""
-    clock = _clock(timing)  # may wait for the clocks to move, which nobody else has to wait for
+    clock = clock_of_pairs(timing.clock)  # may wait, which nobody else has to wait for
     prepare = _prepare_calls if timing.timed.took else _prepare
     with (
         ExitStack() as behind,
@@ -206,10 +202,10 @@ def _prepare(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibration)
         for name, way, probe in zip((timing.begins, timing.ends), ways, probes, strict=True)
     ]
     recorders = _need(turn, switcher, legs)
-    _check_clock(recorders.arena, clock)
+    check_clock(recorders.arena, clock)
     size = _size(timing, pairing, ways)
     legs.reverse()  # on from the end, and off from the begin
-    aggregate = make(turn, recorders, legs, size, _ticks(timing, clock))
+    aggregate = make(turn, recorders, legs, size, ticks_of(clock, timing.forget_s))
     copy_pairs = recorders.arena.aggregates.copy_pairs
     source = _source(turn, recorders, aggregate, copy_pairs, ways)
     markers = _markers(recorders, zip(ways, probes, strict=True))
@@ -245,13 +241,13 @@ def _prepare_calls(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibr
     )
     leg = Leg(name, way.sites, timing.on._replace(probe=probe))
     recorders = _need(turn, switcher, [leg])
-    _check_clock(recorders.arena, clock)
+    check_clock(recorders.arena, clock)
     room = timing.room or max(len(names), _KEYS)
     slow_words = abi.SLOW_WORDS + max(side.field_words for side in way.sides.values())
     size = Size(pairing.key_words, WORDS, room if timed.by else ROOM_WITHOUT_KEY)
     if timed.slower_ns is not None:
         size = size._replace(slow_words=slow_words, slow_room=_SLOW_ROOM)
-    aggregate = make(turn, recorders, [leg], size, _ticks(timing, clock))
+    aggregate = make(turn, recorders, [leg], size, ticks_of(clock, timing.forget_s))
     source = _source(turn, recorders, aggregate, recorders.arena.aggregates.copy, [way])
     markers = _markers(recorders, [(way, probe)])
     are_names = [part.strip() == NAME for part in keys_of(timed.by)] if timed.by else []
@@ -340,28 +336,3 @@ def _size(timing: Timing, pairing: Pairing, ways: Sequence[_Way]) -> Size:
         return Size(pairing.key_words, WORDS, room, held_words)
     slow_words = abi.SLOW_WORDS + begin + end
     return Size(pairing.key_words, WORDS, room, held_words, slow_words, _SLOW_ROOM)
-
-
-# ---- the clock -----------------------------------------------------------------------------------
-
-
-def _clock(timing: Timing) -> Calibration:
-    """The clock of the pairs: the time stamp counter where it is trusted."""
-    wall_offset_ns = time_ns() - monotonic_ns()
-    if time_to_use(None) is not Time.TSC:
-        return Calibration(Time.MONOTONIC, 0, 0, NS, wall_offset_ns)
-    return Timeline(clock_pair, wall_offset_ns, timing.clock.pair()).line(sleep)
-
-
-def _check_clock(arena: Arena, clock: Calibration) -> None:
-    if clock.time is Time.MONOTONIC and not arena.facts.clock:
-        raise Refused(
-            f"process {arena.pid} has no vDSO that we know, so its clock would take a system call "
-            "for each event, and this machine's kernel does not trust the time stamp counter; "
-            f"markerjit trace {arena.pid} --time monotonic has the times of events"
-        )
-
-
-def _ticks(timing: Timing, clock: Calibration) -> Ticks:
-    frequency = clock.frequency_hz
-    return Ticks((NS << 32) // frequency, int(timing.forget_s * frequency))

@@ -820,8 +820,6 @@ class Session(View):
         read: bool = False,
         duration: float | None = None,
         limit: int | None = None,
-        lossless: bool = False,
-        ring_growth: int = DEFAULT_GROWTH,
         quiesce: str | None = None,
     ) -> Iterator[AllocationTrace]:
         """Follow what is allocated and freed, by call site: of the C library's malloc and its kin,
@@ -834,25 +832,23 @@ class Session(View):
         and `size`, or functions that return the block and take the size, or the block, first.
         `read`: the bytes that were really given are read in the process, from the word before each
         block of glibc; otherwise they follow the rules of the allocator. It ends by itself after
-        `duration` seconds, and behind the poll with allocation number `limit`. `lossless` and
-        `ring_growth` are as of `trace`.
+        `duration` seconds, and behind the poll with allocation number `limit`.
+
+        Blocks are added up in the process, and those that are live are kept there: nothing is lost
+        where the caller is late.
 
         The caller polls it (`AllocationTrace.poll`), or waits for its end (`AllocationTrace.wait`).
-        Raises what `trace` raises, BadArgument for names of which one allocates and none frees, or
+        Raises what `count` raises, BadArgument for names of which one allocates and none frees, or
         whose fields are not known, and Unsupported where the process has no allocator that is
         known, or `read` is for another than glibc. By stacks it raises Refused where the process
         has no room for them.
         """
         from markerjit.session.allocations import AskedAllocations, followed
         from markerjit.session.allocators import allocator_of, depth_of, own_allocator
-        from markerjit.session.recording import recording_of
-        from markerjit.session.trace import check_that_threads_may_wait
 
         allocs, frees = _names_of("allocs", allocs), _names_of("frees", frees)
         depth = depth_of(by)
         check_flag("read", read)
-        check_flag("lossless", lossless)
-        check_int("ring_growth", ring_growth, 0)
         _check_bounds(duration, limit)
         if bool(allocs) != bool(frees):
             raise BadArgument(
@@ -867,16 +863,10 @@ class Session(View):
                 recorded = own_allocator(self._target, allocs, frees, depth=depth)
             else:
                 recorded = allocator_of(self._target, read=read, depth=depth)
-        if lossless:
-            check_that_threads_may_wait(self._target)
-        recording = recording_of(
-            self._switcher.planner, None, RECORD, quiesce, None, True, None, DEFAULT_TEXT, "fast",
-            None, recorded.select, NO_BRAKES, lossless=lossless,
-        )  # fmt: skip
-        asked = AskedAllocations(
-            recorded, recording, 0 if lossless else ring_growth, self._clock, read, limit, duration
-        )
-        with followed(self._switcher, self._flights, asked) as trace:
+        probe = Record(nothing_read(RECORD, "fast"))
+        request = Request(True, self._switcher.planner.strategy(quiesce), None, probe)
+        asked = AskedAllocations(recorded, request, self._clock, read, limit, duration)
+        with followed(self._switcher, asked) as trace:
             yield trace
 
     def allocations(
@@ -888,15 +878,13 @@ class Session(View):
         read: bool = False,
         duration: float | None = None,
         limit: int | None = None,
-        lossless: bool = False,
-        ring_growth: int = DEFAULT_GROWTH,
         quiesce: str | None = None,
     ) -> Allocations:
         """The allocations for `duration` seconds, or until there are `limit`, or until the process
         ends. Arguments as of `trace_allocations`, and raises what that raises."""
         with self.trace_allocations(
             allocs=allocs, frees=frees, by=by, read=read, duration=duration, limit=limit,
-            lossless=lossless, ring_growth=ring_growth, quiesce=quiesce,
+            quiesce=quiesce,
         ) as trace:  # fmt: skip
             trace.wait()
         return trace.allocations()

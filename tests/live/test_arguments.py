@@ -75,10 +75,10 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     }  # fmt: skip
     allocated = {
         "allocs": "func:nobody", "frees": "func:free", "read": False, "duration": 0.0, "limit": 1,
-        "lossless": False, "ring_growth": 0, "by": "stack",
+        "by": "stack",
     }  # fmt: skip
     nothing_allocated = markerjit.Allocations(
-        0.0, (), 0, 0.0, 0, 0, 0, 0, 0, 0, "", False, (), (), 0, 1, ""
+        0.0, (), 0, 0.0, 0, 0, 0, 0, 0, "", False, (), (), 0, 1, ""
     )
     no_calls = markerjit.CallGraph(0.0, (), (), (), ())
     folded = str(folder / "calls.folded")

@@ -50,6 +50,7 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_aggregate": abi.AggregateEntry,
     "mj_aggregation": abi.Aggregation,
     "mj_pairing": abi.Pairing,
+    "mj_block": abi.BlockEntry,
     "mj_asked": abi.Asked,
     "mj_asked_text": abi.AskedText,
     "mj_key_part": abi.KeyPart,
@@ -187,7 +188,13 @@ CONSTANTS = {
     "MJ_HELD_WORDS": abi.HELD_WORDS,
     "MJ_MAX_FIELD_WORDS": latencies.MOST_FIELD_WORDS,
     "MJ_SLOW_WORDS": abi.SLOW_WORDS,
-    **{f"MJ_{n}": v for n, v in vars(abi).items() if re.match("(KEY|VALUE|DOES|MISSED|PLACE)_", n)},
+    **{
+        f"MJ_{n}": v
+        for n, v in vars(abi).items()
+        if re.match("(KEY|VALUE|DOES|MISSED|PLACE|BLOCK|STEP|GIVES)_", n)
+    },
+    "MJ_SITE_STACK": abi.SITE_STACK,
+    "MJ_SITE_MARKER": abi.SITE_MARKER,
     **{
         f"MJ_{n}": v for n, v in vars(buckets).items() if re.match("PARTS_BITS|EXPONENTS|MIDDLE", n)
     },

@@ -345,6 +345,9 @@ struct mj_slot {
 #define MJ_MISSED_END_LONG 7       /* and those whose key had no room, */
 #define MJ_MISSED_END_UNREADABLE 8 /* or could not be read; */
 #define MJ_MISSED_UNSHOWN 9        /* slow pairs for which there was no room in the list */
+/* And of blocks: */
+#define MJ_MISSED_UNKNOWN 10 /* frees of what was not seen to be allocated, */
+#define MJ_MISSED_UNSEEN 11  /* and allocations whose address is not known */
 #define MJ_MISSED 16
 
 /* Pairs: the state of a place, from the lowest bit on: one of these, how often the place was given,
@@ -360,6 +363,36 @@ struct mj_slot {
  */
 #define MJ_HELD_WORDS 2
 #define MJ_MAX_FIELD_WORDS 128 /* of one end of a pair */
+/* Blocks: words of a block behind its key, and what is counted for each site. */
+#define MJ_BLOCK_WORDS 6 /* struct mj_block */
+#define MJ_BLOCK_ALLOCATIONS 0
+#define MJ_BLOCK_ASKED 1
+#define MJ_BLOCK_GIVEN 2
+#define MJ_BLOCK_FAILED 3     /* allocations that gave no block */
+#define MJ_BLOCK_FREES 4      /* with the next four */
+#define MJ_BLOCK_THREADS 5    /* by another thread, */
+#define MJ_BLOCK_CPUS 6       /* or on another CPU, than the allocation */
+#define MJ_BLOCK_LIFE 7       /* nanoseconds in all */
+#define MJ_BLOCK_LONGEST 8    /* and at most */
+#define MJ_BLOCK_REUSED 9     /* addresses that were given out again without a free */
+#define MJ_BLOCK_UNTRACKED 10 /* blocks for which there was no room */
+#define MJ_BLOCK_LIVES 11     /* lifetimes by the number of their bits, from here on */
+#define MJ_BLOCK_COUNTS (MJ_BLOCK_LIVES + 48)
+/* Steps of an allocator: markerjit/allocations/steps.py. */
+#define MJ_STEP_FREE 1
+#define MJ_STEP_MOVE 2
+#define MJ_STEP_ALLOC 3
+#define MJ_STEP_OUTER 4
+#define MJ_STEP_MOVED 5
+#define MJ_STEP_RESULT 6
+/* In the place of a block. */
+#define MJ_BLOCK_UNSEEN 1
+#define MJ_BLOCK_CONTINUED 2
+#define MJ_BLOCK_OWN 3
+/* How many bytes an allocator gives for what was asked. */
+#define MJ_GIVES_ASKED 0
+#define MJ_GIVES_GLIBC 1
+#define MJ_GIVES_JEMALLOC 2
 /* And of a slow pair: its number + 1 when all else is written, the time of the begin, nanoseconds,
    and the thread and marker of both ends. Of a marker with `took_at` the time is that of the end.
  */
@@ -765,7 +798,14 @@ struct mj_asked {
  *     values   as above, for one key: fine buckets of nanoseconds, their sum, the largest
  *     slow     [slow_room]: pairs that took long
  *
- * docs/decisions/0040-aggregates.md and 0043-latencies.md
+ * Blocks of an allocator have keys and values as an aggregate, for the sites that have asked for
+ * them: MJ_BLOCK_COUNTS words for each. In the place of the slow pairs stand the blocks:
+ *
+ *     states   [slow_room]: MJ_PLACE_..., as those of pairs
+ *     blocks   struct mj_block[slow_room]
+ *     threads  [slow_room] words: a bit for each thread that was seen, by its number
+ *
+ * docs/decisions/0040-aggregates.md, 0043-latencies.md and 0065-blocks-in-the-target.md
  */
 struct mj_aggregate {
     uint64_t ticket; /* 0: free */
@@ -791,7 +831,20 @@ struct mj_aggregate {
     uint64_t slow_read;                              /* and how many were taken; by the reader */
     uint64_t tick_ns; /* nanoseconds of a tick of the clock of pairs, times 2 ** 32 */
     uint64_t forget;  /* ticks, after which a begin gives its place to another one */
-    uint64_t reserved[4];
+    uint64_t live;    /* bytes of all blocks, as they were given, */
+    uint64_t most;    /* how many these were at most, */
+    uint64_t most_at; /* and when */
+    uint64_t spilled; /* blocks that are not where they were looked for first */
+};
+
+/* A block, or what a thread has begun and not ended, which has a key that no block has. */
+struct mj_block {
+    uint64_t key; /* the address */
+    uint64_t time;
+    uint64_t asked;
+    uint64_t given;
+    uint64_t where; /* the thread << 32 | CPU << 16 | the number of the site */
+    uint64_t old;   /* of what was begun: the block that is moved, or the kind of step */
 };
 
 /* A part of a key: a number; a text, of an argument or at an address: its length, ~0 for one that
@@ -817,6 +870,10 @@ struct mj_aggregation {
     uint16_t reserved[3];
 };
 
+/* A key of a site: the number of a stack, a return address, or the number of a marker. */
+#define MJ_SITE_STACK (1ul << 63)
+#define MJ_SITE_MARKER (1ul << 62)
+
 /* The same of a marker that begins or ends a pair. Its parts are those of the key, then fields.
 
    Where `took_at` is not 0 it ends a pair by itself: the return of a function, which knows when
@@ -834,7 +891,10 @@ struct mj_pairing {
     uint16_t key_words;
     uint16_t field_words;
     uint16_t missing_at;
-    uint32_t reserved;
+    uint8_t step;     /* MJ_STEP_...: no pair, but a step of an allocator. Its numbers are block, */
+    uint8_t gives;    /* bytes asked for, and caller; then, where they are there, the number of */
+    uint8_t stack_at; /* a stack and the word before the block: places + 1. MJ_GIVES_... */
+    uint8_t header_at; /* says what is given where there is no such word */
     struct mj_key_part part[MJ_MAX_KEY_PARTS + MJ_MAX_FIELD_PARTS];
 };
 

@@ -310,12 +310,10 @@ int mj_put_parts(const struct mj_parts *parts, const uint64_t *words, const uint
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static uint64_t bits_of(uint64_t value) { return value ? 64 - (uint64_t)__builtin_clzl(value) : 0; }
-
 /* The bucket of a number without a sign: those of one power of two are MJ_PARTS_OF_OCTAVE, all
    equally wide. markerjit/questions/buckets.py has the same. */
 uint64_t mj_fine_bucket(uint64_t value) {
-    const uint64_t bits = bits_of(value);
+    const uint64_t bits = mj_bits_of(value);
 
     if (bits <= MJ_PARTS_BITS + 1)
         return value;
@@ -345,7 +343,7 @@ static uint64_t bucket_of(const struct mj_aggregation *how, uint64_t value) {
     } else {
         const uint64_t size = negative ? -value : value;
 
-        at = fine ? mj_fine_bucket(size) : bits_of(size);
+        at = fine ? mj_fine_bucket(size) : mj_bits_of(size);
         middle = fine ? MJ_MIDDLE_FINE : MJ_MIDDLE;
         if (how->value == MJ_VALUE_UNSIGNED)
             return at;

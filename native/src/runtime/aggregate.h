@@ -66,6 +66,49 @@ int64_t mj_number_of(const struct mj_table *table, const uint64_t *key);
 int mj_put_parts(const struct mj_parts *parts, const uint64_t *words, const uint64_t **numbers,
                  uint64_t *key);
 
+/* The number of bits of a number. */
+static inline uint64_t mj_bits_of(uint64_t value) {
+    return value ? 64 - (uint64_t)__builtin_clzl(value) : 0;
+}
+
+/* ---- places ----------------------------------------------------------------------------------
+ * A word is the state of a place, and belongs with it to the thread that made it BUSY. */
+
+static inline unsigned mj_kind_of(uint64_t state) { return state & MJ_PLACE_STATE; }
+
+static inline int mj_has_tag(uint64_t state, uint64_t hash) {
+    return mj_kind_of(state) == MJ_PLACE_FULL && state >> MJ_PLACE_TAG == hash >> MJ_PLACE_TAG;
+}
+
+/* The state of the same place after it was given once more, with the tag of this hash. */
+static inline uint64_t mj_next_state(uint64_t hash, uint64_t state, unsigned kind) {
+    const uint64_t one = MJ_PLACE_STATE + 1ul;
+    const uint64_t given = (state + one) & ((1ul << MJ_PLACE_TAG) - 1) & -one;
+
+    return (hash >> MJ_PLACE_TAG << MJ_PLACE_TAG) | given | kind;
+}
+
+/* (J) Whether the place is ours; then `*state` is what it has now. */
+static inline int mj_take_place(uint64_t *word, uint64_t *state, uint64_t hash) {
+    const uint64_t busy = mj_next_state(hash, *state, MJ_PLACE_BUSY);
+
+    if (!mj_alive() ||
+        !__atomic_compare_exchange_n(word, state, busy, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return 0;
+    *state = busy;
+    return 1;
+}
+
+/* (K) By a compare-and-swap, because a child that a signal handler has forked does it, too. */
+static inline void mj_publish_place(uint64_t *word, uint64_t state, uint64_t hash, unsigned kind) {
+    __atomic_compare_exchange_n(word, &state, mj_next_state(hash, state, kind), 0, __ATOMIC_RELEASE,
+                                __ATOMIC_RELAXED);
+}
+
+/* heap.c: a step of an allocator. */
+void mj_step(const struct mj_table *table, const struct mj_pairing *how, uint64_t now,
+             const uint64_t *numbers);
+
 /* The fine bucket of a number without a sign. */
 uint64_t mj_fine_bucket(uint64_t value);
 

@@ -11,12 +11,13 @@
  *   3  an end that knows how long it took, the return of a function, has no begin here: its time is
  *      added to the words of its own key, as aggregates are
  *
- * A place belongs to the thread that made its state BUSY, by a compare-and-swap (J). That compares
- * the number of times that it was given, too, so what was read of the place before is still so. Its
- * owner writes, and publishes by another one (K). No thread waits: a place that is BUSY is passed
- * over, so a signal handler may interrupt at any instruction. One whose thread never comes back
- * (longjmp, death) stays BUSY, and a begin that was in it is in no number. A slow pair that such a
- * thread was writing is the last one that the reader gets: the list is read in its order.
+ * A place belongs to the thread that made its state BUSY, by a compare-and-swap (J, aggregate.h).
+ * That compares the number of times that it was given, too, so what was read of the place before is
+ * still so. Its owner writes, and publishes by another one (K). No thread waits: a place that is
+ * BUSY is passed over, so a signal handler may interrupt at any instruction. One whose thread never
+ * comes back (longjmp, death) stays BUSY, and a begin that was in it is in no number. A slow pair
+ * that such a thread was writing is the last one that the reader gets: the list is read in its
+ * order.
  *
  * Two threads that begin with the same key at the same time may both find no place that has it, and
  * then both wait. An end takes one of them, and the other one stays until the next end with this
@@ -32,7 +33,6 @@
 #include "aggregate.h"
 
 #define ROUNDS 8 /* of a place that others change meanwhile */
-#define GIVEN (MJ_PLACE_STATE + 1ul)
 
 _Static_assert(sizeof(struct mj_pairing) == 248, "markerjit/abi.py");
 
@@ -70,39 +70,16 @@ static uint64_t state_at(const struct visit *visit, uint64_t at) {
     return __atomic_load_n(&visit->states[at], __ATOMIC_ACQUIRE);
 }
 
-static unsigned kind_of(uint64_t state) { return state & MJ_PLACE_STATE; }
-
-static uint64_t tag_of(const struct visit *visit) {
-    return visit->hash >> MJ_PLACE_TAG << MJ_PLACE_TAG;
-}
-
-/* The state of the same place after it was given once more, with the tag of our key. */
-static uint64_t next_state(const struct visit *visit, uint64_t state, unsigned kind) {
-    const uint64_t given = (state + GIVEN) & ((1ul << MJ_PLACE_TAG) - 1) & -GIVEN;
-
-    return tag_of(visit) | given | kind;
-}
-
-/* (J) Whether the place is ours; then `*state` is what it has now. */
 static int take(const struct visit *visit, uint64_t at, uint64_t *state) {
-    const uint64_t busy = next_state(visit, *state, MJ_PLACE_BUSY);
-
-    if (!mj_alive() || !__atomic_compare_exchange_n(&visit->states[at], state, busy, 0,
-                                                    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-        return 0;
-    *state = busy;
-    return 1;
+    return mj_take_place(&visit->states[at], state, visit->hash);
 }
 
-/* (K) By a compare-and-swap, because a child that a signal handler has forked does it, too. */
 static void publish(const struct visit *visit, uint64_t at, uint64_t state, unsigned kind) {
-    __atomic_compare_exchange_n(&visit->states[at], &state, next_state(visit, state, kind), 0,
-                                __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    mj_publish_place(&visit->states[at], state, visit->hash, kind);
 }
 
 static int has_key(const struct visit *visit, uint64_t at, uint64_t state) {
-    return kind_of(state) == MJ_PLACE_FULL &&
-           state >> MJ_PLACE_TAG == visit->hash >> MJ_PLACE_TAG &&
+    return mj_has_tag(state, visit->hash) &&
            mj_is_same(place_at(visit, at), visit->key, visit->table->key_words);
 }
 
@@ -144,7 +121,7 @@ static enum choice choose(const struct visit *visit, uint64_t *at, uint64_t *sta
     for (uint64_t tries = 0; tries < MJ_PLACES_OF_KEY; tries++) {
         const uint64_t here = (visit->hash + tries) & visit->table->mask;
         const uint64_t now = state_at(visit, here);
-        const unsigned kind = kind_of(now);
+        const unsigned kind = mj_kind_of(now);
         const enum choice choice = has_key(visit, here, now)                      ? SAME
                                    : kind == MJ_PLACE_FREE                        ? NOBODYS
                                    : kind == MJ_PLACE_FULL && is_old(visit, here) ? OLD
@@ -299,7 +276,13 @@ void mj_pair(const struct mj_pairing *how, const uint64_t *words, const uint64_t
     uint64_t key[MJ_MAX_KEY_WORDS];
     struct mj_table table;
 
-    if (!mj_look(&table, marker) || !is_sound(&table, how))
+    if (!mj_look(&table, marker))
+        return;
+    if (how->step) {
+        mj_step(&table, how, time, numbers);
+        return;
+    }
+    if (!is_sound(&table, how))
         return;
     struct visit visit = {
         .table = &table,
