@@ -199,8 +199,8 @@ def _ends(graph: CallGraph) -> Iterator[str]:
     without = sum(each.without_entry for each in functions)
     if cut:
         yield (
-            f"{counted(cut, 'call')} left without an exit (longjmp, an exception): what comes "
-            "behind, up to the exit of the function that went on, counts as theirs"
+            f"{counted(cut, 'call')} left without an exit (longjmp, an exception): they end with "
+            "the next event of their thread that tells"
         )
     if stopped:
         yield f"{counted(stopped, 'call')} ended unseen: with the thread, or where events were lost"

@@ -11,7 +11,8 @@ and pointers (3.2.3), as `arg0` to `arg5`: what a function does not take is what
 happened to hold.
 
 A function without a symbol is known by its file and address, as in func:libjemalloc.so.2+0x21e80,
-where the unwind tables have a function that begins there.
+where the unwind tables have a function that begins there. A pattern is of such names where it has
+an address in it, as in func:libjemalloc.so.2+0x21*, and in an object without any symbol.
 
 What this does not do: decide how a function can be opened, or whether a symbol's address is one; or
 find where functions are left, which the names do not say.
@@ -65,6 +66,7 @@ REGISTERS = Recipe(GENERAL, "rdi rsi rdx rcx r8 r9")
 _WITH_ARGUMENTS = (FUNCTION, CALL, TAIL_CALL)
 COLD = ".cold"
 """Behind the name of a part that a compiler has split off: nobody calls it."""
+_AT = "+0x"
 _PLACE = re.compile(r"\+0x([0-9a-f]{1,16})$", re.ASCII)
 _LONGEST = len(ENDBR64) + NEAR_LENGTH
 
@@ -277,15 +279,39 @@ class NamedFunctions:
         names = tuple(self.symbols.names.get(entry, ()))
         bounds = self._bounds.at(entry) if not names and self._bounds else None
         if bounds and bounds.start == entry:
-            return (f"{os.path.basename(self._mapped.path)}+{entry:#x}",)
+            return (self._place(entry),)
         return names
 
-    def at_place(self, name: str) -> UsdtSite | None:
-        """The site of a function without a symbol that is known by its file and address; None for
+    def _place(self, entry: int) -> str:
+        return f"{os.path.basename(self._mapped.path)}{_AT}{entry:x}"
+
+    def at_places(self, name: str) -> Iterator[UsdtSite]:
+        """The sites of functions without symbols that are known by their file and address; none for
         any other name."""
         place = _PLACE.search(name)
-        entry = int(place[1], 16) if place else 0
-        return self.site(entry) if name in self.names_of(entry) else None
+        if place:
+            entry = int(place[1], 16)
+            entries = [entry] if name in self.names_of(entry) else []
+        elif _AT in name or not self.symbols.names:
+            entries = [entry for entry in self._unnamed() if is_named(name, self._place(entry))]
+        else:
+            entries = []
+        for entry in entries:
+            site = self.site(entry)
+            if site:
+                yield site
+
+    def _unnamed(self) -> list[int]:
+        """Where the functions begin that have no symbol."""
+        bounds = self._bounds
+        if bounds is None:
+            return []
+        linkage = self.symbols.linkage
+        starts: list[int] = bounds.starts[~bounds.parts].tolist()
+        return [
+            entry for entry in starts
+            if entry not in self.symbols.names and not any(entry in table for table in linkage)
+        ]  # fmt: skip
 
     def site(self, entry: int) -> UsdtSite | None:
         """The site of a function that is entered here: behind an endbr64, which indirect calls have
@@ -384,8 +410,7 @@ class _Finder:
                 continue
             site = functions.site(address)
             self._sites += [site] if site else []
-        by_place = None if self._sites else functions.at_place(self._name.name)
-        self._sites += [by_place] if by_place else []
+        self._sites += functions.at_places(self._name.name)
         if not self._sites:
             self._others.update(text for names in symbols.names.values() for text in names)
 

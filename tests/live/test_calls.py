@@ -8,19 +8,17 @@ import os
 import re
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import markerjit
+from tests.support.call_graphs import calls_of, edges, followed, function
 from tests.support.code_bytes import code_of
 from tests.support.commands import cli, facts, one_line, running
 from tests.support.compilers import Compiler
 from tests.support.processes import text_of
-from tests.support.programs import Target
 from tests.support.terminals import in_terminal, screen_of
 from tests.support.timing import wait_until
 from tests.support.trace_processor import TraceProcessor
@@ -78,34 +76,6 @@ int main() {
     }
 }
 """
-
-
-def calls_of(graph: markerjit.CallGraph) -> dict[str, int]:
-    return {each.name: each.calls for each in graph.functions if each.calls}
-
-
-def function(graph: markerjit.CallGraph, name: str) -> markerjit.CalledFunction:
-    return next(each for each in graph.functions if each.name == name)
-
-
-def edges(graph: markerjit.CallGraph) -> dict[tuple[str, str], int]:
-    return {(each.caller, each.callee): each.calls for each in graph.callings}
-
-
-@contextmanager
-def followed(program: Target, *args: str | None, **options: object) -> Iterator[list]:
-    """Calls are followed in another thread; the list has the graph afterwards."""
-    graphs: list[markerjit.CallGraph] = []
-    with markerjit.attach(program.pid) as session:
-        with session.trace_calls(*args, **options) as trace:  # type: ignore[arg-type]
-            thread = threading.Thread(target=trace.wait)
-            thread.start()
-            try:
-                yield graphs
-            finally:
-                trace.stop()
-                thread.join()
-        graphs.append(trace.graph())
 
 
 def test_calls_callers_and_ways_out_are_those_that_the_program_counts(
