@@ -18,7 +18,7 @@ VENV := .venv/bin
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test ready collection test-user bench bench-real torture whole relocation-check kill-matrix check format native native-complete targets \
+.PHONY: help demo test ready collection test-user bench bench-real torture whole armings relocation-check kill-matrix check format native native-complete targets \
 	debian clean bytecode wheel wheel-check test-pythons man
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo "make bench-real  the same in Lua and SQLite, in half an hour: build/bench-real.html and a table"
 	@echo "make torture  change code under running threads in all ways, for TORTURE_SECONDS (600)"
 	@echo "make whole    open every function of real programs at entry and exits, while they work"
+	@echo "make armings  the same of redis-server, on and off a hundred times"
 	@echo "make relocation-check  execute a million instructions of twenty binaries where they are, and moved"
 	@echo "make kill-matrix  kill controllers and targets at every point of every operation"
 	@echo "make wheel    a wheel for any Linux of the last ten years, into dist/"
@@ -456,6 +457,10 @@ torture: $(VENV)/.demo-ready native build/torture/victim build/targets/truth_plu
 # Every function of real programs, while they do their work: WHOLE names some of them; tests/whole/__main__.py.
 whole: $(VENV)/.demo-ready native
 	@$(VENV)/python -m tests.whole
+
+# All functions of a program, on and off a hundred times while it works; tests/whole/armings.py.
+armings: $(VENV)/.demo-ready native
+	@$(VENV)/python -m tests.whole.armings
 
 relocation-check: $(VENV)/.test-ready native
 	@$(VENV)/python tests/oracle/check_relocations.py

@@ -149,14 +149,17 @@ def _opened(
     )  # fmt: skip
 
 
-def all_of(session: markerjit.Session, running: Running) -> tuple[str, list[NotOpened]]:
-    """A pattern of all functions that can be open at the entry and at every exit at once, without
-    breakpoints, which a thread that blocks their signal would not survive; and the others."""
-    entries = ",".join(f"func:{each}:*" for each in running.objects)
+def all_of(
+    session: markerjit.Session, running: Running, select: str = "*"
+) -> tuple[str, list[NotOpened]]:
+    """A pattern of all functions with such names that can be open at the entry and at every exit at
+    once, without breakpoints, which a thread that blocks their signal would not survive; and the
+    others."""
+    entries = ",".join(f"func:{each}:{select}" for each in running.objects)
     name = parse_name(entries)
     planned = plan_functions(session._target, name, breakpoints=False, progress=silent)
     closed = sorted({each.name for each in planned.not_opened})
-    parts = [f"func:{each}:*{behind}" for each in running.objects for behind in BOTH]
+    parts = [f"func:{each}:{select}{behind}" for each in running.objects for behind in BOTH]
     parts += [f"!func:{each}{behind}" for each in closed for behind in BOTH]
     return ",".join(parts), list(planned.not_opened)
 

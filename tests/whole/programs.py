@@ -21,14 +21,16 @@ from tests.support.timing import wait_until
 
 HERE = Path(__file__).parent
 PYTHON = Path("/usr/bin/python3.11")
+NEW_PYTHON = "3.13"
 REDIS = Path("/usr/bin/redis-server")
 LIBSTDCXX = "libstdc++.so*"
 TESTS = (
     *("test_json", "test_re", "test_dict", "test_list", "test_set", "test_exceptions"),
     *("test_generators", "test_coroutines", "test_contextlib", "test_threading", "test_signal"),
-    *("test_struct", "test_unicode", "test_long", "test_float", "test_descr", "test_gc"),
+    *("test_struct", "test_long", "test_float", "test_descr", "test_gc", "test_fork1"),
+    *("test_asyncgen", "test_itertools", "test_weakref", "test_sys_settrace", "test_ctypes"),
 )
-"""Of CPython's own tests: some that go through most of the interpreter in a minute."""
+"""Of CPython's own tests: some that go through most of the interpreter in minutes."""
 
 
 class Missing(Exception):
@@ -95,17 +97,28 @@ class Python(Program):
     """CPython of Debian under a part of its own regression tests."""
 
     name = "python3.11"
+    missing = "apt-get install python3.11 libpython3.11-testsuite"
     unfinished = r"(PyThread_exit_thread|Py_Exit)"  # they end the thread, or the process
 
-    def __init__(self, tests: tuple[str, ...] = TESTS) -> None:
+    def __init__(self, tests: tuple[str, ...] = (*TESTS, "test_unicode")) -> None:
         self._tests = tests
+
+    def path(self) -> Path | None:
+        """The interpreter, and with it its tests; None where they are not here."""
+        has_tests = Path("/usr/lib/python3.11/test/regrtest.py").exists()
+        return PYTHON if PYTHON.exists() and has_tests else None
+
+    def objects(self, path: Path) -> tuple[str, ...]:
+        """The objects whose functions are opened."""
+        return (str(path),)
 
     @contextmanager
     def running(self, directory: Path) -> Iterator[Running]:
-        if not (PYTHON.exists() and Path("/usr/lib/python3.11/test/regrtest.py").exists()):
-            raise Missing("apt-get install python3.11 libpython3.11-testsuite")
-        command = [PYTHON, "-E", "-s", HERE / "regression.py", *self._tests]
-        with _started(command, directory, (str(PYTHON),)) as program:
+        path = self.path()
+        if path is None:
+            raise Missing(self.missing)
+        command = [path, "-E", "-s", HERE / "regression.py", *self._tests]
+        with _started(command, directory, self.objects(path)) as program:
             assert program.process
             assert program.process.stdout
             assert program.process.stdout.readline() == "ready\n"
@@ -113,6 +126,27 @@ class Python(Program):
 
     def work(self, program: Running) -> str:
         return program.ask("go")
+
+
+class NewPython(Python):
+    """CPython 3.13 as pyenv builds it, with symbols: as a program, or in a shared library."""
+
+    name = "python3.13"
+    missing = "env PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install 3.13"
+
+    def __init__(self, tests: tuple[str, ...] = (*TESTS, "test_str")) -> None:
+        super().__init__(tests)
+
+    def path(self) -> Path | None:
+        versions = Path.home() / ".pyenv" / "versions"
+        paths = sorted(versions.glob(f"{NEW_PYTHON}.*/bin/python{NEW_PYTHON}"))
+        paths = [path.resolve() for path in paths]
+        tests = Path("lib") / f"python{NEW_PYTHON}" / "test" / "libregrtest"
+        return next((path for path in paths if (path.parents[1] / tests).exists()), None)
+
+    def objects(self, path: Path) -> tuple[str, ...]:
+        library = next(path.parents[1].glob(f"lib/libpython{NEW_PYTHON}.so.*"), None)
+        return (str(library or path),)
 
 
 class PostgreSql(Program):
@@ -227,7 +261,7 @@ class Exceptions(Program):
 
 
 PROGRAMS: tuple[Program, ...] = (
-    Bash(), Sqlite(), Exceptions(), Redis(), PostgreSql(), Python(),
+    Bash(), Sqlite(), Exceptions(), Redis(), PostgreSql(), Python(), NewPython(),
 )  # fmt: skip
 
 

@@ -5,12 +5,15 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
+from test.libregrtest.cmdline import _parse_args
 from test.libregrtest.main import Regrtest
 
 
 def run(tests: list[str]) -> str:
     """Run tests of the standard library. Returns the outcomes, in order."""
-    runner = Regrtest()
+    is_new = sys.version_info >= (3, 12)
+    runner = Regrtest(_parse_args(["--quiet"])) if is_new else Regrtest()
+    options = {} if is_new else {"quiet": True, "randomize": False}
     # A file, not a buffer: the runner asks for its descriptor.
     with (
         Path("shown").open("w") as shown,
@@ -18,10 +21,12 @@ def run(tests: list[str]) -> str:
         redirect_stderr(shown),
         suppress(SystemExit),
     ):
-        runner.main(tests=tests, quiet=True, randomize=False)
+        runner.main(tests=list(tests), **options)
     faulthandler.cancel_dump_traceback_later()  # its thread waits, and would end us
-    parts = ("good", "bad", "skipped", "run_no_tests", "environment_changed")
-    return " ".join(f"{part}={sorted(getattr(runner, part))}" for part in parts)
+    results = runner.results if is_new else runner
+    changed = "env_changed" if is_new else "environment_changed"
+    parts = ("good", "bad", "skipped", "run_no_tests", changed)
+    return " ".join(f"{part}={sorted(getattr(results, part))}" for part in parts)
 
 
 print("ready", flush=True)

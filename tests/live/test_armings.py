@@ -1,0 +1,23 @@
+"""Functions of a program that nobody prepared, switched on and off again and again while it works.
+
+All functions of a whole server, a hundred times, are `make armings`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.whole.armings import arm
+from tests.whole.programs import Bash
+
+pytestmark = pytest.mark.live
+
+
+def test_functions_are_armed_again_and_again_in_a_program_at_work() -> None:
+    armings = arm(Bash(), 8, "[a-e]*")
+
+    assert armings.wrong == []
+    assert armings.times == 8
+    assert armings.functions > 200
+    assert armings.works >= 16
+    assert armings.entered > 8 * armings.functions
