@@ -110,5 +110,12 @@ def _transience(mapping: Mapping) -> int:
 
 
 def _first(code: bytes, patterns: Iterable[bytes]) -> int | None:
-    places = [at for at in map(code.find, patterns) if at >= 0]
-    return min(places, default=None)
+    """The first place of any of these. None is looked for behind one that was found: a C library
+    has only one of them, and to find out that it has no other takes as long as all the rest."""
+    first, end = None, len(code)
+    for pattern in patterns:
+        at = code.find(pattern, 0, end)
+        if at >= 0:
+            first = at if first is None else min(first, at)
+            end = first + _OVERLAP
+    return first
