@@ -7,8 +7,12 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -121,6 +125,47 @@ def test_process_that_ends_meanwhile_leaves_the_fleet(target: Start) -> None:
         assert [(each.pid, type(each.error)) for each in fleet.failed] == [
             (ends.pid, markerjit.TargetGone)
         ]
+
+
+def test_members_that_die_in_the_middle_of_a_switch_leave_and_the_others_are_switched(
+    target: Start,
+) -> None:
+    """Some are killed at a moment of their own switch, up to two milliseconds after it began."""
+    stay = family(target)
+    die = [target("truth_family", may_die=True) for _ in range(12)]
+    texts = [text_of(program.pid) for program in stay]
+    moments, alive = Random(14), set(pids_of(die))
+
+    def end(pid: int, moment_s: float) -> None:
+        time.sleep(moment_s)
+        os.kill(pid, signal.SIGKILL)
+
+    def switched(session: markerjit.Session, *, on: bool) -> None:
+        if session.pid in alive and moments.random() < 0.3:
+            alive.remove(session.pid)
+            killer.submit(end, session.pid, moments.uniform(0, 0.002))
+        (session.on if on else session.off)("*")
+
+    with (
+        ThreadPoolExecutor(1) as killer,
+        markerjit.Fleet([*alive, *pids_of(stay)]) as fleet,
+    ):
+        while alive:
+            fleet.each(partial(switched, on=True))
+            fleet.each(partial(switched, on=False))
+        killer.shutdown()
+        fleet.each(lambda session: session.on("*"))
+        for turns, program in enumerate(stay, 1):
+            program.command(f"pass {turns}")
+        hits = fleet.each(lambda session: session.statistics()[0].hits)
+        fleet.each(lambda session: session.off("*"))
+        failed = {each.pid: each.error for each in fleet.failed}
+
+    assert hits == dict(zip(pids_of(stay), (1, 2, 3), strict=True))
+    assert {*failed} == {*pids_of(die)}
+    gone = (markerjit.TargetGone, markerjit.NoSuchProcess)
+    assert all(isinstance(error, gone) for error in failed.values()), failed
+    assert [text_of(program.pid) for program in stay] == texts
 
 
 def test_traces_that_began_end_where_no_other_can_begin(target: Start) -> None:

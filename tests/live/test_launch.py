@@ -24,6 +24,8 @@ from tests.support.programs import ROOT, make
 from tests.support.timing import Limited, wait_until
 
 BUILDS = ("truth_start", "truth_start_static")
+SU = Path("/usr/bin/su")
+"""A program of root that is set-user-ID."""
 WHOLE_LIFE = ["truth_constructed", "truth_main", "truth_end"]
 in_both_builds = pytest.mark.parametrize("name", BUILDS)
 
@@ -372,6 +374,26 @@ def test_program_with_more_rights_is_refused(
     program.chmod(mode)
 
     refused([program], f"{program} is set-(user|group)-ID, and would run without those rights; st")
+
+
+@pytest.mark.user
+@pytest.mark.skipif(not SU.exists(), reason=f"needs {SU}")
+def test_program_of_root_that_gives_its_rights_is_refused() -> None:
+    refused([SU, "--version"], f"{SU} is set-user-ID, and would run without those rights; start")
+
+
+@pytest.mark.user
+@pytest.mark.skipif(not SU.exists(), reason=f"needs {SU}")
+def test_program_that_gives_its_rights_runs_when_a_program_that_is_followed_executes_it(
+    start: Callable[[str], Path],
+) -> None:
+    """It has no more rights than the one that executes it then, which for this it needs not."""
+    words = ("sh", "-c", f"{start('truth_start')} && exec {SU} --version")
+
+    done = cli("trace", "*", "--follow", "--", *words)
+
+    assert done.returncode == 0, done.stderr
+    assert "util-linux" in done.stdout
 
 
 def test_program_that_cannot_be_traced_does_not_run(
