@@ -44,8 +44,8 @@ _LOOK_S = 0.05
 _NONE: Mapping[int, int] = {}
 _TOP = 20
 TOP_OF_PICTURES = 5
-_ALL = 0
-"""In place of a pid: programs that come and go, together."""
+ALL = 0
+"""In place of a pid: several processes together."""
 
 Show = Callable[["Answers", argparse.Namespace], None]
 """Prints the rows of an aggregate."""
@@ -76,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, value: str = "", top: int 
         help=f"show the N most frequent keys ({top})",
     )  # fmt: skip
     add_every(parser)
+    add_each(parser)
     arguments.add_duration(parser)
     parser.add_argument("--keys", metavar="N", type=arguments.positive, help="have room for N keys")
     add_text(parser, "of a text in a key that is not cut")
@@ -113,6 +114,14 @@ def add_every(parser: argparse.ArgumentParser) -> None:
         type=arguments.seconds,
         help="show what came since the last time, again and again, such as every 5s",
     )
+
+
+def add_each(parser: argparse.ArgumentParser) -> None:
+    """--each."""
+    parser.add_argument(
+        "--each", action="store_true",
+        help="of several processes: an answer for each, in place of one for all of them",
+    )  # fmt: skip
 
 
 def add_text(parser: argparse.ArgumentParser, which: str) -> None:
@@ -189,6 +198,7 @@ class Reading(Protocol):
         """Markers that another controller has taken."""
 
 
+J = TypeVar("J", bound="Joinable")
 R = TypeVar("R", bound=Reading)
 In = TypeVar("In", bound=Reading, contravariant=True)
 
@@ -252,6 +262,26 @@ def _wait(view: Shown[R], adding: Mapping[int, R], end: End) -> None:
         view.show_meanwhile(adding)
 
 
+class Joinable(Protocol):
+    """What can be added up over processes."""
+
+    def plus(self: J, other: J) -> J:
+        """These and those of another process. Raises BadArgument where they do not go together."""
+
+
+def joined(
+    answers: Mapping[int, J], processes: targets.Chosen, options: argparse.Namespace
+) -> Mapping[int, J]:
+    """The answers as they are shown: those of several processes as one, by `ALL`, unless each is
+    asked for. Those of two builds, whose fields have other types, are shown by process."""
+    if processes.is_single or options.each or len(answers) < 2:
+        return answers
+    try:
+        return {ALL: reduce(lambda left, right: left.plus(right), answers.values())}
+    except markerjit.BadArgument:
+        return answers
+
+
 class _View:
     """Shows the answers: in place on a terminal, or one behind the other."""
 
@@ -279,14 +309,14 @@ class _View:
     def show_all_meanwhile(self, together: Together) -> None:
         """The same, of programs that come and go, as one table."""
         if self._options.every:
-            self._print({_ALL: together.take()})
+            self._print({ALL: together.take()})
         elif self._in_place:
-            self._print({_ALL: together.read()})
+            self._print({ALL: together.read()})
 
     def show_all(self, together: Together) -> None:
         """The last one, of programs that came and went."""
         last = together.take() if self._options.every else together.read()
-        self._print({_ALL: last}, is_last=True)
+        self._print({ALL: last}, is_last=True)
 
     def show_last(self, adding: Mapping[int, AddingUp]) -> None:
         """The last one: what came since the last interval, or all."""
@@ -320,13 +350,13 @@ class _View:
             output.say("")
         self._first = False
         with self.picture.drawn(whole=is_last) if self._in_place else nullcontext():
-            for pid, each in answers.items():
-                if pid != _ALL and not self._processes.is_single:
-                    output.say(f"process {pid}:")
+            for pid, each in joined(answers, self._processes, options).items():
+                if not self._processes.is_single and ALL not in answers:
+                    output.say(process_words(pid, len(answers)))
                 self._show(each, options)
                 for line in missed_words(each, options.text):
                     output.say(line)
-                if number := unmatched.get(pid):
+                if number := unmatched.get(pid) if pid else sum(unmatched.values()):
                     output.say(unmatched_words(number))
         sys.stdout.flush()
 
@@ -339,6 +369,11 @@ class _View:
             markerjit.write_calls(joined.stacks(title), options.output, force=options.force)
         else:
             output.say(f"no event had a stack: {options.output} is not written", error=True)
+
+
+def process_words(pid: int, count: int) -> str:
+    """What stands above the answer of a process, or of so many together."""
+    return f"process {pid}:" if pid else f"{counted(count, 'process')} together:"
 
 
 def _print_taken(adding: Mapping[int, Reading]) -> None:

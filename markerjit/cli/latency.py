@@ -80,6 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "ends",
     )
     adding.add_every(parser)
+    adding.add_each(parser)
     arguments.add_duration(parser)
     parser.add_argument(
         "--top",
@@ -228,14 +229,15 @@ class _View:
             output.say("")
         self._shown = True
         with self._picture.drawn(whole=is_last) if self._in_place else nullcontext():
-            for pid, each in latencies.items():
-                if options.json:
+            if options.json:
+                for pid, each in latencies.items():
                     output.print_json({"pid": pid, **self._facts(each, unseen.get(pid, 0))})
-                    continue
+                latencies = {}
+            for pid, each in adding.joined(latencies, self._processes, options).items():
                 if not self._processes.is_single:
-                    output.say(f"process {pid}:")
+                    output.say(adding.process_words(pid, len(latencies)))
                 self._print_times(each)
-                if number := unseen.get(pid):
+                if number := unseen.get(pid) if pid else sum(unseen.values()):
                     output.say(unmatched_words(number))
         sys.stdout.flush()
 

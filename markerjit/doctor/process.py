@@ -220,11 +220,14 @@ def _examine_markers(view: View) -> Iterator[Finding]:
     sites = view.sites()
     if not sites:
         detail = f": {view.problems[0]}" if view.problems else ""
+        probes = len(view.usdt().probes)
+        others = f"its {counted(probes, 'USDT probe')} and " if probes else "its "
         yield Finding(
-            WALL,
+            WARNING,
             "markers",
             f"process {view.pid} has no markers{detail}",
-            "build it with marker.h, and not with MJ_MODE=none",
+            f"{others}functions can be switched on, such as func:malloc; for markers build it with "
+            "marker.h, and not with MJ_MODE=none",
         )
         return
     names = {site.marker for site in sites}

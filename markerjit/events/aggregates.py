@@ -7,7 +7,6 @@ the process runs, so a row may be an event ahead of another.
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import markerjit.abi as abi
@@ -309,10 +308,10 @@ def _sum(left: Answer, right: Answer) -> Answer:
             _of_both(min, left.min, right.min),
             _of_both(max, left.max, right.max),
         )
-    assert isinstance(left, Histogram | Sketch) and isinstance(right, Histogram | Sketch)
-    counts = Counter(left.counts)
-    counts.update(right.counts)
-    return left._replace(counts=dict(counts))
+    if isinstance(left, Histogram) and isinstance(right, Histogram):
+        return left.plus(right)
+    assert isinstance(left, Sketch) and isinstance(right, Sketch)
+    return left.plus(right)
 
 
 def _of_both(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import markerjit.abi as abi
 from markerjit.arena.aggregates import Pairs
+from markerjit.arguments import check_is
 from markerjit.events.aggregates import KeyValue, key_values, more
 from markerjit.questions.buckets import Histogram, Scale, Sketch
 from markerjit.questions.latencies import SCALE, WORDS, KeptField, Side
@@ -38,6 +39,15 @@ class LatencyRow(NamedTuple):
     def calls(self) -> int:
         """How many there were."""
         return self.sketch.total
+
+    def plus(self, other: LatencyRow) -> LatencyRow:
+        """These and those of another process with this key."""
+        check_is("other", other, LatencyRow)
+        return self._replace(
+            sketch=self.sketch.plus(other.sketch),
+            sum_ns=self.sum_ns + other.sum_ns,
+            longest_ns=_longest(self.longest_ns, other.longest_ns),
+        )
 
     @property
     def histogram(self) -> Histogram:
@@ -92,6 +102,26 @@ class Latencies(NamedTuple):
         """How many there were."""
         return self.sketch.total
 
+    def plus(self, other: Latencies) -> Latencies:
+        """These and those of another process, as those of one."""
+        check_is("other", other, Latencies)
+        rows: dict[tuple[KeyValue, ...], LatencyRow] = {}
+        for row in (*self.rows, *other.rows):
+            before = rows.setdefault(row.key, row)
+            if before is not row:
+                rows[row.key] = before.plus(row)
+        numbers = {
+            name: value + getattr(other, name)
+            for name, value in self._asdict().items()
+            if name not in ("sketch", "longest_ns", "rows")
+        }
+        return self._replace(
+            sketch=self.sketch.plus(other.sketch),
+            longest_ns=_longest(self.longest_ns, other.longest_ns),
+            rows=tuple(sorted(rows.values(), key=lambda row: -row.sum_ns)),
+            **numbers,
+        )
+
     @property
     def begins(self) -> int:
         """All begins: of pairs, and without an end."""
@@ -113,6 +143,10 @@ class Latencies(NamedTuple):
         """The time that this fraction of all pairs does not exceed, nanoseconds; None where there
         are none. It differs by at most 2 % from one that was there."""
         return _quantile(self.sketch, fraction)
+
+
+def _longest(left: int | None, right: int | None) -> int | None:
+    return max(left, right) if left is not None and right is not None else None
 
 
 def _histogram(sketch: Sketch) -> Histogram:

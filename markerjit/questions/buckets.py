@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from markerjit.arguments import check_is
 from markerjit.questions.types import Type
 from markerjit.tuples import NamedTuple
 
@@ -81,6 +82,10 @@ class Scale(NamedTuple):
         return (parts + part) * unit, (parts + part + 1) * unit
 
 
+def _added(left: Mapping[int, int], right: Mapping[int, int]) -> dict[int, int]:
+    return {number: left.get(number, 0) + right.get(number, 0) for number in {**left, **right}}
+
+
 class Histogram(NamedTuple):
     """How many values were in each power of two. `counts` are those of the buckets that have any,
     by their numbers."""
@@ -92,6 +97,11 @@ class Histogram(NamedTuple):
     def total(self) -> int:
         """All values."""
         return sum(self.counts.values())
+
+    def plus(self, other: Histogram) -> Histogram:
+        """These values and those of another one with this scale."""
+        check_is("other", other, Histogram)
+        return self._replace(counts=_added(self.counts, other.counts))
 
     def buckets(self) -> Iterator[Bucket]:
         """From the first bucket that has values to the last, also those without between them."""
@@ -110,6 +120,11 @@ class Sketch(NamedTuple):
     def total(self) -> int:
         """All values."""
         return sum(self.counts.values())
+
+    def plus(self, other: Sketch) -> Sketch:
+        """These values and those of another one with this scale."""
+        check_is("other", other, Sketch)
+        return self._replace(counts=_added(self.counts, other.counts))
 
     def quantile(self, fraction: float) -> Number | None:
         """The value that this fraction of all values does not exceed, such as 0.99; None where

@@ -58,6 +58,36 @@ def test_interrupted_command_prints_what_it_has(program: Any) -> None:
     )
 
 
+def test_several_processes_have_one_answer_unless_each_is_asked_for(target: Callable) -> None:
+    programs = [target("truth_keys", "1", "--keys", "4") for _ in range(2)]
+    pids = ",".join(str(program.pid) for program in programs)
+
+    def shown(*words: object) -> str:
+        command = [sys.executable, "-m", "markerjit", *map(str, words)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                for program, turns in zip(programs, (3, 5), strict=True):
+                    wait_until(lambda: "added up" in cli("status", program.pid).stdout, "it is on")  # noqa: B023
+                    program.ask(f"null {turns}")
+            finally:
+                process.send_signal(signal.SIGTERM)
+            printed, _ = process.communicate()
+        return printed
+
+    together = shown("count", pids, "truth_key", "--by", "key")
+    each = shown("count", pids, "truth_key", "--by", "key", "--each")
+    documents = shown("hist", pids, "truth_key", "key + 21", "--json")
+
+    assert together.splitlines() == [
+        "2 processes together:", "KEY  COUNT      %", " -1      8  100.0", "1 key, 8 events"
+    ]  # fmt: skip
+    lines = each.splitlines()
+    assert lines[::4] == [f"process {program.pid}:" for program in programs]
+    assert [lines[3], lines[7]] == ["1 key, 3 events", "1 key, 5 events"]
+    parts = [*map(json.loads, documents.splitlines())]
+    assert [part["events"] for part in parts] == [3, 5]
+
+
 def test_statistics_histogram_and_quantiles_are_shown(program: Any) -> None:
     shown = {
         name: while_it_adds(program, name, program.pid, "truth_key", value, do=("null 3",))

@@ -21,6 +21,7 @@ from markerjit.errors import BadQuestion
 from markerjit.events.latencies import (
     Known,
     Latencies,
+    LatencyRow,
     SlowPair,
     Sums,
     latencies_of,
@@ -34,7 +35,8 @@ from markerjit.patch.request import Pair
 from markerjit.probes.pairing import ask_markers
 from markerjit.probes.recorders import Recorders
 from markerjit.questions import Lack
-from markerjit.questions.latencies import WORDS, Side, Timed
+from markerjit.questions.buckets import Sketch
+from markerjit.questions.latencies import SCALE, WORDS, Side, Timed
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.types import Time
 from tests.support.own_arena import DOUBLE, LONG, RESTARTABLE, SHARED, OwnArena, Slot, geometry_of
@@ -434,3 +436,19 @@ def test_lines_fit_eighty_columns(pairing: Callable) -> None:
 
     assert max(map(len, lines)) <= 80
     assert "100 pairs" in lines
+
+
+def test_latencies_of_two_processes_are_added_up() -> None:
+    def of(counts: dict[int, int], key: str, number: int) -> Latencies:
+        sketch = Sketch(SCALE, counts)
+        row = LatencyRow((key,), sketch, number, number)
+        return Latencies(sketch, number, number, *range(number, number + 11), rows=(row,))
+
+    left, right = of({40: 2, 41: 1}, "a", 10), of({41: 3}, "a", 100)
+    both = left.plus(right)
+
+    assert (both.sketch.counts, both.sum_ns, both.longest_ns) == ({40: 2, 41: 4}, 110, 100)
+    assert (both.waiting, both.unshown, both.pairs) == (110, 128, 6)
+    assert both.rows == (LatencyRow(("a",), both.sketch, 110, 100),)
+    assert [row.key for row in left.plus(of({50: 1}, "b", 300)).rows] == [("b",), ("a",)]
+    assert left.plus(right._replace(longest_ns=None)).longest_ns is None
