@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -633,6 +634,44 @@ def test_a_target_that_is_killed_leaves_what_was_seen(target: Callable) -> None:
     assert command.returncode == 1
     assert "leaked+0x" in output or "truth_alloc+0x" in output
     assert str(program.pid) in errors
+
+
+def test_a_target_that_is_killed_in_the_middle_of_a_step_leaves_numbers_that_fit(
+    target: Callable,
+) -> None:
+    program = Target(target(PROGRAM).path)
+    program.wait_ready()
+
+    with markerjit.attach(program.pid) as session, session.trace_allocations() as trace:
+        program.send("hot 100000000")
+        wait_until(lambda: trace.allocations().allocations > 100_000, "it allocates")
+        os.kill(program.pid, signal.SIGKILL)
+        trace.wait()
+    program.end()
+    hot = by_function(trace.allocations())["be_hot"]
+
+    assert trace.target_ended
+    gone = hot["frees"] + hot["live"] + hot["lost_frees"] + hot["untracked"]
+    assert hot["allocations"] > 100_000
+    assert abs(hot["allocations"] - gone) <= 2 * 2  # each of two threads in one step
+
+
+def test_libraries_that_come_and_go_leave_the_program_and_the_numbers_as_they_are(
+    target: Callable, build: Path
+) -> None:
+    program = target("truth_dlopen")
+
+    with markerjit.attach(program.pid) as session, following(session, by="stack") as trace:
+        for _ in range(20):
+            assert program.command(f"load {build}/truth_plugin.so").endswith("ok=1")
+            assert program.ask("call 5") == {"ok": 1}
+            assert program.command("unload").endswith("ok=1")
+    allocations = trace.allocations()
+
+    assert allocations.allocations > 20
+    assert allocations.no_site == sum(each.untracked for each in allocations.sites) == 0
+    for each in allocations.sites:
+        assert each.frees + each.live + each.lost_frees == each.allocations
 
 
 def test_a_child_is_not_followed_and_that_is_said(target: Callable) -> None:
