@@ -159,9 +159,9 @@ def test_nobody_waits_for_the_clocks_to_move(
 
     with markerjit.attach(program.pid) as session:
         monkeypatch.setattr(EarlyClock, "pair", lambda self: None)
-        monkeypatch.setattr("markerjit.session.latency.time_to_use", lambda name: Time.TSC)
+        monkeypatch.setattr("markerjit.session.pair_clock.time_to_use", lambda name: Time.TSC)
         monkeypatch.setattr(
-            "markerjit.session.latency.sleep",
+            "markerjit.session.pair_clock.sleep",
             lambda seconds: locked.append(session._target.memory.is_locked()),
         )
         with session.latency("truth_begin", "truth_end"):
