@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import markerjit
 from markerjit.cli import adding, arguments, launching, output, recording, targets
 from markerjit.cli.end import End
-from markerjit.facts.aggregates import key_header, key_words
+from markerjit.facts.aggregates import key_header, key_lines, key_words
 from markerjit.facts.latencies import (
     CALL_HEADER,
     call_cells,
@@ -259,9 +259,16 @@ class _View:
             return
         header = [*key_header(options.by or "name"), *CALL_HEADER]
         rows = latencies.rows[: options.top]
-        output.print_table(
-            header, [[*key_words(row.key, row.names), *call_cells(row)] for row in rows]
-        )
+        cells = [[*key_words(row.key, row.names), *call_cells(row)] for row in rows]
+        frames = [[*key_lines(row.key)] for row in rows]
+        if any(frames):
+            for row_cells, below in zip(cells, frames, strict=True):
+                words = zip(header, row_cells, strict=True)
+                output.say("  ".join(f"{name} {cell.strip()}" for name, cell in words))
+                for frame in below:
+                    output.say(f"    {frame}", hanging=8)
+        else:
+            output.print_table(header, cells)
         left = len(latencies.rows) - len(rows)
         keys = counted(len(latencies.rows), "key")
         rest = f", {left:,} not shown" if left else ""

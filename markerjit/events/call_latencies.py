@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import markerjit.abi as abi
 from markerjit.arena.aggregates import Words
@@ -15,9 +15,11 @@ from markerjit.events.latencies import Known, Latencies, LatencyRow, PairEnd, Sl
 from markerjit.questions.aggregates import KeyPart
 from markerjit.questions.buckets import Sketch
 from markerjit.questions.latencies import SCALE, WORDS
+from markerjit.questions.types import Type
 from markerjit.ring.clock import Calibration
 from markerjit.sites.names import SUFFIX
 from markerjit.tuples import NamedTuple
+from markerjit.unwind.frames import WalkedStack
 
 
 class SumsOfCalls(NamedTuple):
@@ -83,6 +85,36 @@ def latencies_of_calls(
         end_full=missed[abi.MISSED_FULL],
         rows=tuple(rows),
     )
+
+
+def with_stacks(
+    latencies: Latencies,
+    parts: Sequence[KeyPart],
+    stack_of: Callable[[int], WalkedStack | None],
+) -> Latencies:
+    """The same with stacks in the place of their numbers. A stack may have several."""
+    rows: dict[object, LatencyRow] = {}
+    for row in latencies.rows:
+        values = tuple(
+            (stack_of(value) if isinstance(value, int) else None)
+            if part.type is Type.STACK
+            else value
+            for value, part in zip(row.key, parts, strict=True)
+        )
+        made = row._replace(key=values)
+        rows[values] = _joined(rows[values], made) if values in rows else made
+    return latencies._replace(rows=tuple(sorted(rows.values(), key=lambda row: -row.sum_ns)))
+
+
+def _joined(row: LatencyRow, other: LatencyRow) -> LatencyRow:
+    """Both as the calls of one key."""
+    counts = Counter(row.sketch.counts)
+    counts.update(other.sketch.counts)
+    longest = None
+    if row.longest_ns is not None and other.longest_ns is not None:
+        longest = max(row.longest_ns, other.longest_ns)
+    sketch = Sketch(SCALE, dict(counts))
+    return row._replace(sketch=sketch, sum_ns=row.sum_ns + other.sum_ns, longest_ns=longest)
 
 
 def slow_calls(

@@ -34,7 +34,7 @@ def answers_facts(answers: Answers) -> Json:
 
 def _row_facts(row: AggregateRow) -> Json:
     names = {"names": list(row.names)} if row.names else {}
-    facts: Json = {"key": [_key_facts(value) for value in row.key], **names, "count": row.events}
+    facts: Json = {"key": [key_facts(value) for value in row.key], **names, "count": row.events}
     match row.answer:
         case Statistics() as answer:
             values = {name: getattr(answer, name) for name in ("sum", "min", "max", "avg")}
@@ -46,7 +46,8 @@ def _row_facts(row: AggregateRow) -> Json:
     return facts
 
 
-def _key_facts(value: KeyValue) -> object:
+def key_facts(value: KeyValue) -> object:
+    """A value of a key for JSON; of a stack its frames."""
     if not isinstance(value, WalkedStack):
         return value
     from markerjit.facts.stacks import stack_facts  # looks into symbols, and few keys have stacks

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from markerjit.events.latencies import Latencies, LatencyRow, PairEnd, SlowPair
 from markerjit.facts import Json
-from markerjit.facts.aggregates import QUANTILES, histogram_lines
+from markerjit.facts.aggregates import QUANTILES, histogram_lines, key_facts
 from markerjit.facts.words import duration_words
 from markerjit.printable import counted, printable
 from markerjit.questions.buckets import Bucket
@@ -37,7 +37,7 @@ def call_facts(latencies: Latencies) -> Json:
     return {
         "rows": [
             {
-                "key": list(row.key),
+                "key": [*map(key_facts, row.key)],
                 **({"names": list(row.names)} if row.names else {}),
                 "calls": row.calls,
                 **_times_facts(row),

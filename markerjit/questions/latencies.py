@@ -127,12 +127,11 @@ def ask_latency(timed: Timed, begins: Sequence[Scope], ends: Sequence[Scope]) ->
         key_part(parse(text), [side.key[at] for side in known], timed.text)
         for at, text in enumerate(keys)
     )
-    if any(part.type is Type.STACK for part in parts):
-        sentence = "a latency has no stack in its key, as count and its kin have"
-        if timed.took:
-            sentence += (
-                f"; stat PID func:NAME:return {timed.took} --by stack adds up durations by it"
-            )
+    if not timed.took and any(part.type is Type.STACK for part in parts):
+        sentence = (
+            "a latency from one marker to another has no stack in its key: the stack of a begin is "
+            "not that of its end; calls of functions, as in latency PID func:NAME, can have one"
+        )
         raise BadQuestion(sentence, timed.by, 0, len(timed.by))
     pairing = Pairing(parts, first, last)
     if pairing.key_words > MOST_WORDS:

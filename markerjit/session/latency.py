@@ -24,6 +24,7 @@ from markerjit.events.call_latencies import (
     latencies_of_calls,
     slow_calls,
     sums_of_calls,
+    with_stacks,
 )
 from markerjit.events.latencies import (
     Known,
@@ -55,8 +56,9 @@ from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
 from markerjit.tuples import NamedTuple
 
-if TYPE_CHECKING:  # imported where a key has pointers
+if TYPE_CHECKING:  # imported where a key has pointers, or a stack
     from markerjit.session.addresses import AddressNames
+    from markerjit.session.walked import WalkedStacks
 
 DEFAULT_ROOM = 2048
 """Begins that may wait at a time."""
@@ -160,6 +162,7 @@ def timed(switcher: Switcher, timing: Timing) -> Iterator[Latency]:
     ):
         latency = Latency(prepared.source, prepared.reader)
         if prepared.has_names:
+            _look_up(latency)  # what is mapped now, in case the process ends soon
             behind.callback(_look_up, latency)  # when the markers are off
         yield latency
 
@@ -259,8 +262,18 @@ def _prepare_calls(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibr
         addresses = AddressNames(turn.target)
         addresses.prepare()
 
+    stacks: WalkedStacks | None = None
+    if any(part.type is Type.STACK for part in pairing.key):
+        from markerjit.session.walked import WalkedStacks
+
+        stacks = WalkedStacks(switcher)
+
     def latencies(now: SumsOfCalls, before: SumsOfCalls | None) -> Latencies:
         times = latencies_of_calls(now, before, pairing.key, are_names)
+        if stacks is not None:
+            if not source.is_over:
+                stacks.look()
+            times = with_stacks(times, pairing.key, stacks.of)
         if addresses is None:
             return times
         return times._replace(
@@ -274,7 +287,8 @@ def _prepare_calls(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibr
         return slow_calls(rows, markers, clock)
 
     reader = Reader(sums_of_calls, latencies, slow, _NO_CALLS)
-    return _Prepared(recorders, [leg], source, reader, addresses is not None)
+    has_names = addresses is not None or stacks is not None
+    return _Prepared(recorders, [leg], source, reader, has_names)
 
 
 def _need(turn: Turn, switcher: Switcher, legs: Sequence[Leg]) -> Recorders:

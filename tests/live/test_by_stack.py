@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 
 import markerjit
 from markerjit import StackEnd, WalkedStack
-from tests.support.commands import cli, one_line
+from tests.support.commands import cli, one_line, running
 from tests.support.loading import Loading, build
 from tests.support.timing import wait_until
 
@@ -251,8 +253,38 @@ def test_what_no_reader_would_look_up_is_refused(target: Callable) -> None:
     paired = cli("latency", program.pid, name, "func:truth_stacks:tripled", "--by", "stack")
 
     assert paired.returncode == 1
-    assert "a latency has no stack in its key" in paired.stderr
-    assert "stat PID" not in paired.stderr
-    timed = cli("latency", program.pid, name, "--by", "stack")
-    assert timed.returncode == 1
-    assert "stat PID func:NAME:return dur --by stack adds up durations" in timed.stderr
+    assert "a latency from one marker to another has no stack in its key" in paired.stderr
+
+
+def test_the_durations_of_calls_are_added_up_by_stack(target: Callable) -> None:
+    program = target("truth_stacks")
+    name = "func:truth_stacks:waited"
+
+    with markerjit.attach(program.pid) as session:
+        with session.latency(name, by="stack") as latency:
+            program.ask(f"run {TURNS}")
+        rows = latency.read().rows
+
+    calls, events = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    for row in rows:
+        calls[tuple(functions(row.key[0]))] += row.calls
+    for names, _, count in counted(program, name):
+        events[tuple(names)] += count
+    assert sum(calls.values()) == 6 * TURNS
+    assert calls == events
+    assert all(0 < row.longest_ns <= row.sum_ns for row in rows)  # type: ignore[operator]
+
+
+def test_the_command_prints_the_frames_of_calls_below_their_times(target: Callable) -> None:
+    program = target("truth_stacks")
+    name = "func:truth_stacks:summed"
+
+    with running("latency", program.pid, name, "--by", "stack(3)") as command:
+        wait_until(lambda: "summed" in cli("status", program.pid).stdout, "it is on")
+        program.ask("run 10")
+        command.send_signal(signal.SIGINT)
+        lines = command.communicate()[0].splitlines()
+
+    assert lines[0].startswith("stack(3) summed  CALLS ")
+    assert lines[1].startswith("    summed+0x")
+    assert not lines[2].startswith("    summed+0x")
