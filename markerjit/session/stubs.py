@@ -28,6 +28,7 @@ from markerjit.arena.slots import Slots
 from markerjit.elf import FileImage, Read
 from markerjit.elf.functions import NoFunctions
 from markerjit.errors import BadFile, MemoryFault, Refused, UnexpectedBytes
+from markerjit.memory import Mapping as Code
 from markerjit.model import Hole, MappedObject, RemoteAddress, Signature, Site, UsdtSite
 from markerjit.patch.plan import heads_of
 from markerjit.patch.slots import SEMAPHORE_SIZE
@@ -206,6 +207,7 @@ def looked_at(
     taken = taken_in(target, sites, {address for address, _ in renewed})
     read = Reader(target.memory.read).read
     copy_calls = not (new and read_status(target.pid).shadow_stack)
+    loose = [each for each in target.seen.maps if each.executable and each.writable]
     for mapped, group in groupby(new, key=_OBJECT):
         of_object = list(group)
         try:
@@ -214,7 +216,7 @@ def looked_at(
                 # Those that have no choice come first.
                 for site in sorted(of_object, key=lambda site: _has_choice(openings[site])):
                     opening = openings[site]
-                    answer = _against(target, site) or _ready(
+                    answer = _against(target, site, loose) or _ready(
                         read, image, site, opening, taken, copy_calls=copy_calls
                     )
                     if key_of(site) in renewed and not _is_by_jump(answer):
@@ -310,8 +312,14 @@ def _probes_of(target: Target, mapped: MappedObject) -> list[int]:
     return [site.place.offset for site in target.usdt().sites if site.place.object == mapped]
 
 
-def _against(target: Target, site: UsdtSite) -> str | None:
-    """Why a site cannot be opened, as far as its semaphore says it."""
+def _against(target: Target, site: UsdtSite, loose: Sequence[Code]) -> str | None:
+    """Why a site cannot be opened, as far as its semaphore and the mappings say it; `loose` are
+    those of code that can be written to."""
+    if any(each.start <= site.address < each.end for each in loose):
+        return (
+            "cannot be opened: its code is writable, so the program may change it at any time, "
+            "and with it a jump of ours"
+        )
     semaphore = site.recipe.semaphore
     if not semaphore:
         return None
