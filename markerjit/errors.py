@@ -44,7 +44,7 @@ class BadArgument(MarkerError, ValueError):
     """An argument has the wrong type, or is out of range. Nothing was read or opened."""
 
     def __init__(self, name: str, value: object, expected: str) -> None:
-        super().__init__(f"{name} is {_short(value)}; it has to be {expected}")
+        super().__init__(f"{name} is {_short(value)}; it must be {expected}")
         self.name = name
         self.value = value
 
@@ -279,6 +279,6 @@ def refuse_own_shortage(error: OSError) -> None:
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         lack = "memory" if error.errno == errno.ENOMEM else "file descriptors"
         raise MarkerError(
-            f"markerjit has no {lack} left to look with ({error.strerror}); close some, or raise "
-            "the limit (ulimit), and try again"
+            f"markerjit has no {lack} left ({error.strerror}); free some, or raise the limit "
+            "(ulimit), and try again"
         ) from None

@@ -240,7 +240,7 @@ class Islands:
                 return island
             maps = process.maps()
         raise Refused(
-            f"process {self._pid} maps memory near {span.start:#x} all the time; try again",
+            f"process {self._pid} keeps mapping memory near {span.start:#x}; try again",
             try_again=True,
         )
 

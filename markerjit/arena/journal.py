@@ -10,7 +10,7 @@ lists the places to check. Only the holder of the target's lock opens a journal 
 content. So a journal that is open then belongs to a controller that is gone, or that could not undo
 its change, or that has paused. Others may ask for its owner.
 
-A change that is made in steps (session/stepping.py) is journalled as a whole. Its controller gives
+A change that is made in stages (session/stepping.py) is journalled as a whole. Its controller gives
 the lock back between two steps, so the journal has a lease, which says that it comes back.
 
 What this does not do: judge the bytes in the target, or repair them (session/unfinished.py).
@@ -37,7 +37,7 @@ _LARGE = 1 << 20
 
 
 class Pause(NamedTuple):
-    """A change that is made in steps. `left_s` is the rest of its lease in seconds. `over` says
+    """A change that is made in stages. `left_s` is the rest of its lease in seconds. `over` says
     that it may be taken back: its controller is gone, or did not renew the lease."""
 
     owner: Owner
@@ -48,7 +48,7 @@ class Pause(NamedTuple):
 class Left(NamedTuple):
     """A journal that was found open: whose it is, since when (CLOCK_REALTIME, s), and what is in
     it, as it stands there. Only a repair needs the edits, and there may be a million. `pause` is
-    that of a change made in steps."""
+    that of a change made in stages."""
 
     owner: Owner
     since: int
@@ -70,7 +70,7 @@ class Journal:
         self._written: int | None = None
 
     def open(self, packed: bytes | bytearray, *, lease_s: int = 0) -> None:
-        """Steps 1 and 2; with a lease for a change that is made in steps. Raises Refused when there
+        """Steps 1 and 2; with a lease for a change that is made in stages. Raises Refused if there
         is no room for so many edits."""
         edits = self._arena.geometry.edits
         count = len(packed) // SIZE
@@ -89,7 +89,7 @@ class Journal:
         self._written = count
 
     def renew(self, lease_s: int) -> None:
-        """Renew the lease of a change that is made in steps. The caller must hold the lock, and
+        """Renew the lease of a change that is made in stages. The caller must hold the lock, and
         have seen that the change is its own."""
         at = self._place + JournalHead.until.offset
         self._arena.store.write(at, _until(lease_s).to_bytes(4, "little"))
@@ -116,7 +116,7 @@ class Journal:
         return from_entry(head.owner) if head.state == JOURNAL_OPEN else None
 
     def pause(self) -> Pause | None:
-        """The change that is made in steps now, or None. As `owner`, for all callers."""
+        """The change that is made in stages now, or None. As `owner`, for all callers."""
         head = self._head()
         return _pause_of(head) if head.state == JOURNAL_OPEN else None
 

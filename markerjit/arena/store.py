@@ -96,7 +96,7 @@ class FileStore:
     def _open(self) -> int:
         if self._descriptor < 0:
             raise MarkerError(
-                "the runtime's memory was let go with its session, so this cannot be used any "
+                "the runtime's memory was released with its session, so this cannot be used any "
                 "more; attach again"
             )
         return self._descriptor

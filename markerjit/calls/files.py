@@ -48,12 +48,12 @@ def check_new_file(path: str, *, force: bool) -> None:
     """Raise Refused where no file of this name can be written, or one is there, unless `force`."""
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
-        raise Refused(f"cannot write {path}: {folder} is no folder")
+        raise Refused(f"cannot write {path}: {folder} is not a directory")
     if os.path.exists(path):
         if not force:
             raise exists(path)
         if not os.path.isfile(path):
-            raise Refused(f"cannot write {path}: it is no file")
+            raise Refused(f"cannot write {path}: it is not a regular file")
 
 
 def write_calls(
@@ -65,8 +65,8 @@ def write_calls(
     check_is("graph", graph, CallGraph, StackSamples, WeighedStacks)
     if check_calls_file(path, force=force):
         raise Refused(
-            f"{path}: Perfetto shows calls one by one, which a graph does not have any more; they "
-            "are written while the calls are traced"
+            f"{path}: Perfetto shows single calls, which a graph no longer has; they are written "
+            "while the calls are traced"
         )
     write_flames(flames_of(graph), os.fspath(path), force=force)
 

@@ -136,8 +136,8 @@ def _check_end(trace: AllocationTrace, end: End, pid: int) -> None:
         raise markerjit.TargetGone(pid)
     if trace.dispossessed:
         raise markerjit.Refused(
-            f"another controller has taken the functions of process {pid}; what is shown was seen "
-            "before"
+            f"another controller has taken the functions of process {pid}; this is what was seen "
+            "until then"
         )
 
 

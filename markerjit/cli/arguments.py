@@ -84,7 +84,7 @@ class _Joined(argparse.Action):
         patterns = [values] if isinstance(values, str) else list(map(str, values))  # type: ignore[call-overload]
         number = next((text for text in patterns if text.isdigit()), None)
         if number:
-            parser.error(f"{number} is no PATTERN; several processes are PID,PID")
+            parser.error(f"{number} is not a PATTERN; write several processes as PID,PID")
         setattr(namespace, self.dest, ",".join(patterns))
 
 
@@ -268,5 +268,5 @@ def port(text: str) -> int:
     """The type of a TCP port."""
     number = positive(text)
     if number >= 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text} is no port")
+        raise argparse.ArgumentTypeError(f"{text} is not a port")
     return number

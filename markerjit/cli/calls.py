@@ -180,8 +180,8 @@ def _check_end(trace: CallTrace, end: End) -> None:
         raise markerjit.TargetGone(pid)
     if trace.dispossessed:
         raise markerjit.Refused(
-            f"another controller has taken the functions of process {pid}; what is shown was seen "
-            "before"
+            f"another controller has taken the functions of process {pid}; this is what was seen "
+            "until then"
         )
 
 

@@ -207,7 +207,7 @@ def _check_fields(
         if field.name == options.histogram
     }
     if not kinds & {"int", "float", "bool"}:
-        raise markerjit.Refused(f"{options.histogram} is no number, so it has no histogram")
+        raise markerjit.Refused(f"{options.histogram} is not a number, so it has no histogram")
 
 
 def _counted(markers: Sequence[Marker]) -> str:

@@ -27,7 +27,7 @@ def check_new(paths: Sequence[Path | None]) -> None:
         if not os.access(path.parent, os.W_OK):
             raise Refused(f"cannot write {path}: there is no such directory, or it is not ours")
         if path.resolve() in seen:
-            raise Refused(f"{path} is to be written twice; take another name for one of them")
+            raise Refused(f"{path} would be written twice; take another name for one of them")
         seen.add(path.resolve())
 
 

@@ -66,23 +66,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Switch on, and say what that took."""
     if options.where is not None and options.probe.is_in_c:
-        raise markerjit.Refused("a probe in C asks for itself; leave out --where")
+        raise markerjit.Refused("a probe in C has its own conditions; leave out --where")
     recording.refuse_brakes_of_c(options)
     if options.stack is not None and options.probe.name != "record":
-        raise markerjit.Refused("a stack is a part of an event; --stack is with --probe record")
+        raise markerjit.Refused("a stack is part of a recorded event; --stack needs --probe record")
     if options.budget is not None:
         raise markerjit.Refused(
-            "a budget is kept by a command that reads the events: markerjit trace --budget; for "
-            "`on` there are --sample, --at-most and --for"
+            "a budget is kept by a command that reads the events: markerjit trace --budget; use "
+            "--sample, --at-most or --for with `on`"
         )
     stay.check_staying(options)
     if options.for_s is not None and gather.are_coming(options):
         raise markerjit.Refused(
-            "--for is for a command that goes away; with --follow or --new: -d S --off-at-end"
+            "--for is for a command that ends at once; with --follow or --new use -d S --off-at-end"
         )
     if options.for_s is not None and options.program:
         raise markerjit.Refused(
-            "--for is for a command that goes away, and this one waits for the program; trace, "
+            "--for is for a command that ends at once, and this one waits for the program; trace, "
             "count and others take -d S"
         )
     mode = markerjit.Mode(options.mode) if options.mode else None

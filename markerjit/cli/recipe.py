@@ -230,7 +230,7 @@ def _recipe(name: str, file: _File) -> Recipe:
     except KeyError as error:
         raise markerjit.Refused(f"{path} has no {error.args[0]}") from None
     except (ValueError, TypeError, RecursionError) as error:
-        raise markerjit.Refused(f"{path} is no recipe: {error}") from None
+        raise markerjit.Refused(f"{path} is not a recipe: {error}") from None
     if recipe.command not in _ASKING or recipe.command not in COMMANDS:
         raise markerjit.Refused(
             f"{path} has a command that a recipe cannot have; there are {', '.join(_ASKING)}"
@@ -240,11 +240,11 @@ def _recipe(name: str, file: _File) -> Recipe:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{value!r} is not a text")
     return value
 
 
 def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise ValueError(f"{value!r} is no list of texts")
+        raise ValueError(f"{value!r} is not a list of texts")
     return tuple(map(_text, value))

@@ -144,7 +144,7 @@ def _depth(text: str) -> int:
     if text.isdecimal() and 1 <= int(text) <= _MOST_DEPTH:
         return int(text)
     raise argparse.ArgumentTypeError(
-        f"'{text}' is no number of frames from 1 to {_MOST_DEPTH}; where something else follows "
+        f"'{text}' is not a number of frames from 1 to {_MOST_DEPTH}; if another word follows "
         f"--stack, write --stack={_DEPTH}"
     )
 
@@ -161,7 +161,7 @@ def _sample(text: str) -> str:
         return str(markerjit.Sample.of(text))
     except markerjit.BadArgument:
         raise argparse.ArgumentTypeError(
-            f"'{text}' is no part such as 1/100, above 0 and not above 1"
+            f"'{text}' is not a share such as 1/100, above 0 and at most 1"
         ) from None
 
 
@@ -173,7 +173,7 @@ def _rate(text: str) -> int:
             if number <= _MOST_PER_S:
                 return number
     raise argparse.ArgumentTypeError(
-        f"'{text}' is no rate such as 1000/s or 10k/s, from 1 to {_MOST_PER_S}"
+        f"'{text}' is not a rate such as 1000/s or 10k/s, from 1 to {_MOST_PER_S}"
     )
 
 
@@ -222,7 +222,7 @@ def template_of(options: argparse.Namespace) -> markerjit.LineTemplate | None:
         return None
     given = "--format" if text else "--columns"
     if text and options.columns:
-        raise markerjit.Refused("--columns and a template are two ways to say it; leave out one")
+        raise markerjit.Refused("--columns and a template both arrange a line; leave out one")
     for option, is_given in {
         "--json": options.json, "-o": options.output, "--stats": getattr(options, "stats", False),
     }.items():  # fmt: skip
@@ -351,7 +351,7 @@ def parts(options: argparse.Namespace) -> dict[str, Any]:
     Raises Refused for a choice of parts with a probe in C."""
     chosen = (options.time, options.no_thread_id, options.fields, options.text, options.strings)
     if options.probe.is_in_c and options.where is not None:
-        raise markerjit.Refused("a probe in C asks for itself; leave out --where")
+        raise markerjit.Refused("a probe in C has its own conditions; leave out --where")
     refuse_brakes_of_c(options)
     if options.probe.is_in_c and options.select is not None:
         raise markerjit.Refused("a probe in C chooses what it emits; leave out --select")

@@ -124,7 +124,7 @@ def _time_in(trace: Trace, moment: Moment | None) -> int | None:
 def _numbers(text: str) -> list[int]:
     numbers = text.split(",")
     if not all(number.isascii() and number.isdigit() and len(number) < 20 for number in numbers):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number, and no list such as 1,2")
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor a list such as 1,2")
     return [int(number) for number in numbers]
 
 

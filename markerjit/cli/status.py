@@ -178,7 +178,7 @@ def _print_arena(pid: int, arena: markerjit.ArenaStatus) -> None:
         )
     if arena.pause and not arena.pause.over:
         left_s = arena.pause.left_s
-        output.say(f"in steps: a change by {arena.pause.owner}, paused, lease {left_s:.0f} s")
+        output.say(f"in stages: a change by {arena.pause.owner}, paused, lease {left_s:.0f} s")
     if arena.reader:
         lease_s = arena.reader.left_s
         lease = "" if lease_s is None else f", lease {max(lease_s, 0):.0f} s"

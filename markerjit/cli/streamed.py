@@ -37,12 +37,12 @@ def is_standard_output(options: argparse.Namespace) -> bool:
         return False
     if options.output != "-":
         if name and options.output:
-            raise Refused("the suffix of FILE says its format; --format is for -o -")
+            raise Refused("FILE is in the format of its suffix; --format is for -o -")
         if name:
             raise Refused(f"--format {name} is for -o -; without it events are printed as lines")
         return False
     if options.json:
-        raise Refused("-o - has the events alone on standard output; leave out --json")
+        raise Refused("-o - writes only the events to standard output; leave out --json")
     if name not in (None, "text", "jsonl") and sys.stdout.isatty():
         raise Refused(f"{name} is not for a terminal; send it into a pipe or a file")
     return True

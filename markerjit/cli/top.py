@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     pids = targets.chosen(options).pids
     if len(pids) > 1:
         raise markerjit.Refused(
-            f"top is for one process, and these are {len(pids)}: {', '.join(map(str, pids))}"
+            f"top works on one process; name one of these {len(pids)}: {', '.join(map(str, pids))}"
         )
     keys = [_NAMES.get(key, key) for key in options.by.split(",")]
     if not all(keys):

@@ -156,7 +156,7 @@ def _check_coming(options: argparse.Namespace) -> None:
         if is_given:
             raise markerjit.Refused(
                 f"{'--follow' if options.follow else '--new'} is not possible with {word}; leave "
-                "out one of both"
+                "out one of them"
             )
 
 
@@ -277,8 +277,8 @@ def _refuse_lost(streams: Mapping[int, markerjit.EventStream]) -> None:
     for pid, stream in streams.items():
         if stream.dispossessed:
             raise markerjit.Refused(
-                f"another controller took the rings of process {pid}: we did not read them for too "
-                "long"
+                f"another controller took the rings of process {pid}, because this trace had not "
+                "read them for too long"
             )
         if stream.all_taken:
             raise markerjit.Refused(

@@ -84,7 +84,7 @@ def _check_terminal(pid: int) -> None:
             f"watch needs the package textual: {how_to_get('textual', 'watch')}; {instead}"
         )
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise Refused(f"watch needs a terminal, and standard input or output is none; {instead}")
+        raise Refused(f"watch needs a terminal, but standard input or output is not one; {instead}")
     if os.environ.get("TERM", "dumb") in ("dumb", ""):
         raise Refused(
             f"this terminal cannot place text (TERM={os.environ.get('TERM', '')}); {instead}"

@@ -396,7 +396,7 @@ class Computing:
             self._emit(node, f"mov {half}, 0x7b", f"lsl {half}, {half}", f"and {half}, 0xfff")
             return
         if self._known.tid_offset < 0:
-            raise Unsupported("it is not known where the threads of this process have their ids")
+            raise Unsupported("it is not known where the threads of this process keep their ids")
         place = f"dword ptr fs:[{number(self._known.tid_offset)}]"
         # capstone has another name for the short form, which keystone takes for eax.
         self._emit(node, f"{'movabs' if half == 'eax' else 'mov'} {half}, {place}")

@@ -300,7 +300,10 @@ class Recorders:
         if known.recorder:
             known_text = arena.question(arena.markers.address(marker))
             if known_text != question.whole:
-                raise Refused(f"the question {known_text!r} has the number of this one")
+                raise Refused(
+                    f"the question {known_text!r} happens to have the same number as this one; "
+                    "write this one differently"
+                )
             return
         text = question.whole.encode()
         behind = self._behind_question(marker, probe, careful=bool(known.careful))
@@ -328,8 +331,8 @@ class Recorders:
         if address is None:
             raise Refused(
                 f"the arena of process {self.arena.pid} has no room for the code of another "
-                "question, and nothing can be given back now: questions are asked, a thread does "
-                "not stop, or a child shares the memory; switch markers off, or restart the process"
+                "question, and nothing can be given back now: all are in use, a thread does not "
+                "stop, or a child shares the memory; switch markers off, or restart the process"
             )
         return address
 
@@ -466,7 +469,7 @@ def probe_of(
     if where is not None:
         check_is("where", where, str)
         if probe not in (RECORD, COUNT):
-            raise BadArgument("where", where, "None for a probe in C, which can ask for itself")
+            raise BadArgument("where", where, "None for a probe in C, which has its own conditions")
     if brakes.are_any and probe not in (RECORD, COUNT):
         raise BadArgument("probe", str(probe), "one of the runtime's where there are brakes")
     if select is not None:

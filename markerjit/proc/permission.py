@@ -252,7 +252,7 @@ def check_before_stopping(pid: int, *, is_followed: bool = False) -> None:
     if status.tracer and not is_followed:
         raise NotPermitted(
             f"process {pid} is being traced by process {status.tracer} "
-            f"({_name(status.tracer)}); end that first, only one tracer is possible"
+            f"({_name(status.tracer)}); end that first, since a process has at most one tracer"
         )
 
 

@@ -125,10 +125,10 @@ def parse_aggregate(
     names = [str(does) for does in Does]
     if not match or match[1] not in names:
         known = ", ".join("count()" if name == "count" else f"{name}(x)" for name in names)
-        raise BadQuestion(f"this is no aggregate; there are {known}", text, 0, len(text))
+        raise BadQuestion(f"this is not an aggregate; there are {known}", text, 0, len(text))
     does, value = Does(match[1]), match[2].strip()
     if does is Does.COUNT and value:
-        raise BadQuestion("count() has nothing in its brackets", text, match.start(2), match.end(2))
+        raise BadQuestion("count() takes no value", text, match.start(2), match.end(2))
     if does is not Does.COUNT and not value:
         raise BadQuestion(f"{does}(…) takes a value, such as {does}(size)", text, 0, len(text))
     return Asked(does, value, by, where, bytes_of_text)
@@ -178,7 +178,7 @@ def keys_of(by: str) -> list[str]:
         tree = ast.parse(prepare(line.strip()).line, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         parse(line)  # says what is wrong with it
-        raise BadQuestion("it is no key, such as tid, key[:4]", by, 0, len(by)) from None
+        raise BadQuestion("this is not a key, such as tid, key[:4]", by, 0, len(by)) from None
     if not isinstance(tree, ast.Tuple):
         return [line]
     if not tree.elts:
@@ -203,7 +203,7 @@ def key_node(syntax: Syntax, scope: Scope) -> Node:
     """A part of a key, in one scope. Raises BadQuestion, and LacksName."""
     node = expression(syntax, scope)
     if node.type is Type.F64:
-        raise syntax.wrong("a float is no key; see int(x)", node.span)
+        raise syntax.wrong("a float cannot be a key; int(x) can", node.span)
     if node.type is Type.TEXT and not isinstance(whole_text(node), Value | Constant | TextAt):
         raise syntax.wrong("a text in a key is a field, one in memory, or a part of one", node.span)
     return node

@@ -308,7 +308,7 @@ class _Writing:
         if kind == LayoutKind.TEXT and not pointer.address:
             raise self._wrong("this is a text; its first byte is s[:1]", node)
         if kind not in (LayoutKind.POINTER, LayoutKind.TEXT):
-            raise self._wrong(f"this is of type {pointer.layout.text}, which is no pointer", node)
+            raise self._wrong(f"its type is {pointer.layout.text}, which is not a pointer", node)
         inner = pointer.layout.inner
         if index and not inner.size:
             raise self._wrong(f"the size of {inner.text} is not known", node)

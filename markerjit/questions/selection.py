@@ -72,7 +72,7 @@ def parts_of(text: str) -> Iterator[Part]:
         name, start = name_before(line, place)
         if not name and line[start : place.end].strip() == ALL:
             if ALL in known:
-                raise BadQuestion("* is there twice", line, *place)
+                raise BadQuestion("* can be given only once", line, *place)
             known[ALL] = place
             yield Part(ALL, None, place)
             continue
@@ -83,7 +83,7 @@ def parts_of(text: str) -> Iterator[Part]:
             raise BadQuestion(str(error), line, *_within(error, line), error.names) from None
         name = name or _own_name(syntax)
         if name in known:
-            raise BadQuestion(f"{name} is there twice; name one of them otherwise", line, *place)
+            raise BadQuestion(f"two expressions are called {name}; rename one", line, *place)
         known[name] = place
         yield Part(name, syntax, place)
     if len(known) > MOST:

@@ -133,12 +133,12 @@ def tree_of(line: str, indent: int) -> ast.expr:
         # Without an offset the end came too early.
         start = indent + error.offset - 1 if error.offset else len(line)
         end = indent + (error.end_offset or 0) - 1
-        sentence = f"it is no expression: {error.msg}"
+        sentence = f"this is not an expression: {error.msg}"
         raise BadQuestion(sentence, line, start, max(start, end)) from None
     except (RecursionError, MemoryError):
         raise BadQuestion("it is too deep", line, indent, indent) from None
     except ValueError as error:  # such as a number of thousands of digits
-        raise BadQuestion(f"it is no expression: {error}", line, indent, indent) from None
+        raise BadQuestion(f"this is not an expression: {error}", line, indent, indent) from None
 
 
 def _check(syntax: Syntax, node: ast.AST, depth: int) -> None:

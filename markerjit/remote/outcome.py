@@ -36,8 +36,8 @@ def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError
         )
     if status == native.BUSY:
         return Refused(
-            f"thread {report.tid} of process {pid} did not stop in time: it waits in the kernel "
-            "without being interruptible (vfork, disk); try again",
+            f"thread {report.tid} of process {pid} did not stop in time: it is in an "
+            "uninterruptible wait in the kernel (vfork, disk); try again",
             try_again=True,
         )
     if status == native.IN_SPAN:
@@ -104,8 +104,8 @@ def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError
 def other_trap(pid: int) -> Refused:
     """The error for a process in which another handler has taken the place of ours."""
     return Refused(
-        f"process {pid} has put its own SIGTRAP handler in the place of ours: "
-        "breakpoints would go there; use the mode that the site was compiled for"
+        f"process {pid} has put its own SIGTRAP handler in place of ours, and that would get the "
+        "breakpoints; use the mode that the site was compiled for"
     )
 
 

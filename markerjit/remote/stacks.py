@@ -87,7 +87,7 @@ def copy_stacks(target: native.NativeTarget, tid: int | None = None) -> Copies:
                 stood_ns = report.stop_ns + report.held_ns + report.resume_ns
                 return Copies(tuple(each for each in threads if each.rsp), stood_ns)
         expected = 2 * count.value
-    raise Refused(f"process {target.pid} makes threads all the time; try again", try_again=True)
+    raise Refused(f"process {target.pid} keeps making threads; try again", try_again=True)
 
 
 def _no_thread(pid: int, tid: int) -> Refused:

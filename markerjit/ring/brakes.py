@@ -43,7 +43,7 @@ class Sample(NamedTuple):
         matched = re.fullmatch(_SAMPLE, text, re.ASCII)
         sample = cls(int(matched[1]), int(matched[2])) if matched else cls(0, 0)
         if not 0 < sample.taken <= sample.each:
-            raise BadArgument("sample", text, "a part such as 1/100, above 0 and not above 1")
+            raise BadArgument("sample", text, "a share such as 1/100, above 0 and at most 1")
         return sample
 
     def __str__(self) -> str:
@@ -168,5 +168,5 @@ def per_cent(value: str) -> float:
     check_is("budget", value, str)
     matched = re.fullmatch(_PERCENT, value, re.ASCII)
     if not matched or not 0 < float(matched[1]) <= 100:
-        raise BadArgument("budget", value, "a part of the processor time such as 1%, up to 100%")
+        raise BadArgument("budget", value, "a share of the processor time such as 1%, up to 100%")
     return float(matched[1])

@@ -98,7 +98,7 @@ class FlightRecorder:
         if not recorders or not recorders.arena.rings.are_overwritten():
             raise Refused(
                 f"process {self._target.pid} has no flight recorder; "
-                f"markerjit flight start {self._target.pid} PATTERN begins one"
+                f"markerjit flight start {self._target.pid} PATTERN starts one"
             )
         return recorders
 
@@ -140,5 +140,5 @@ class FlightRecorder:
             if other and entry.counted and entry.since:
                 raise Refused(
                     f"{type_.marker} is on and is recorded with time {type_.time}, "
-                    f"{'with' if type_.tid else 'without'} the thread id; what joins it has to, too"
+                    f"{'with' if type_.tid else 'without'} the thread id; record the others so, too"
                 )

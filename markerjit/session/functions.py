@@ -137,8 +137,8 @@ def _are_left(name: ProbeName) -> bool:
     kinds = {part.at_return for part in name.parts or (name,)}
     if len(kinds) > 1:
         raise Unsupported(
-            f"'{name}' names functions both where they are entered and where they are left, which "
-            "are not listed together; name the ones or the others"
+            f"'{name}' names both entries and returns of functions, which are not listed together; "
+            "name only one kind"
         )
     return kinds == {True}
 

@@ -104,8 +104,8 @@ class Source(Generic[T]):
         """After a read: what went in the middle of it may have been another's already."""
         if not self._arena.aggregates.find(self.aggregate.ticket):
             raise Refused(
-                "the aggregate is not there any more: another controller has taken its markers, "
-                "or the process has written over it"
+                "the aggregate is gone: another controller has taken its markers, or the process "
+                "has overwritten it"
             )
 
     def finish(self) -> None:

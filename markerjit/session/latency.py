@@ -329,8 +329,8 @@ def _refuse_both(timing: Timing, begins: Sequence[Site], ends: Sequence[Site]) -
     both = sorted({site.marker for site in begins} & {site.marker for site in ends})
     if both:
         raise Refused(
-            f"{both[0]} would both begin and end it, and a marker does one of them; leave it out "
-            f"of one end, as in '{timing.ends},!{both[0]}', or name another marker there",
+            f"{both[0]} would both begin and end a pair, and a marker can do only one; leave it "
+            f"out of one end, as in '{timing.ends},!{both[0]}', or name another marker there",
             reason=Reason.NO_QUESTION,
         )
 

@@ -120,7 +120,7 @@ def _unlike(
     )
     return BadQuestion(
         f"{name} is {first.types[name].text} in {first.name}, and {other.types[name].text} in "
-        f"{other.name}, whose members stand elsewhere; name one of them",
+        f"{other.name}, whose members are at other offsets; name one of them",
         text, *span,
     )  # fmt: skip
 

@@ -53,8 +53,8 @@ def load_probe(
             check_fits(compiled.source, compiled.function, site.signature)
     if compiled.events and time_to_use(None) is not Time.TSC:
         raise Refused(
-            "what a probe in C emits has the time of the time stamp counter, and this "
-            "machine's kernel does not trust that"
+            "events of a probe in C have the time of the time stamp counter, which this "
+            "machine's kernel does not trust"
         )
     recorders = switcher.need_arena(turn, sites, request)
     tick_hz = tsc_frequency() if _TICKS in compiled.needs else 0
@@ -97,9 +97,9 @@ def wait_until_left(target: Target, slots: set[RemoteAddress]) -> None:
         return
     # Another process was stopped when these slots were emptied.
     if target.pid == os.getpid() and not barrier(target.pid):
-        raise Refused("switched off; but the kernel does not say whether a thread is in its probe")
+        raise Refused("switched off, but the kernel does not say whether a thread is in its probe")
     deadline = monotonic() + _GRACE_S
     while is_inside(arena, target.memory.read, slots):
         if monotonic() > deadline:
-            raise Refused("switched off; but a thread is still in its probe, and does not leave")
+            raise Refused("switched off, but a thread is still in its probe, and does not leave it")
         sleep(0.001)

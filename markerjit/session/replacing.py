@@ -53,7 +53,7 @@ def replace(switcher: Switcher, name: ProbeName, new: str) -> Applied:
     with switcher.turn() as turn:
         site, again = _way_into(switcher, turn, name, opening)
         if again != original:
-            raise Refused(f"{name} has got another stub meanwhile; try again", try_again=True)
+            raise Refused(f"{name} was given another stub meanwhile; try again", try_again=True)
         _refuse_held(switcher, turn, site)
         load_probe(turn, switcher, [site], request, compiled)
         return switcher.switch(turn, [site], request).applied
@@ -69,7 +69,7 @@ def revert(switcher: Switcher, name: ProbeName) -> Applied:
             if recorders and state.mode and replacement_at(recorders.arena, state.probe)
         ]  # fmt: skip
         if not replaced:
-            raise Refused(f"'{name}' names no function that is replaced")
+            raise Refused(f"'{name}' does not name a replaced function")
         return switcher.switch(turn, replaced, switcher.planner.off()).applied
 
 

@@ -328,8 +328,8 @@ class Session(View):
         check_flag("on", on)
         if name.is_of_stubs:
             raise Unsupported(
-                f"'{name}' names {name.kind.value}, which are not switched in steps; switch them "
-                "at once"
+                f"'{name}' names {name.kind.value}, which cannot be switched in stages; switch "
+                "them with on and off"
             )
         from markerjit.arena.journal import LONGEST_LEASE_S
         from markerjit.patch.stages import between

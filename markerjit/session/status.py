@@ -151,7 +151,7 @@ class ArenaStatus(NamedTuple):
     reader     the process that records now, or None
     writer     the controller that is making a change, or None
     abandoned  that change is half done, and its controller no longer works on it
-    pause      its lease, where it is made in steps and paused
+    pause      its lease, where it is made in stages and paused
     version    of its layout: an older or newer markerjit may have made it
     overdue    markers that are on, and were to be off by now
     left       who has left an aggregate and is gone, or None

@@ -70,7 +70,7 @@ class Stepper:
             if recorders is None:
                 raise Refused(
                     f"process {turn.target.pid} has no runtime of ours, and so no journal for a "
-                    "change in steps; switch at once"
+                    "change in stages; switch with on or off"
                 )
             entries = Entries(turn, recorders)
             self._switched = entries.switched(states, plan, request)
@@ -187,7 +187,7 @@ def _made_ready(switcher: Switcher, turn: Turn, sites: Sequence[Site], request: 
         if refused.reason is not Reason.QUIESCENCE:
             raise
         raise Refused(
-            "this change cannot be made in stages: all threads have to stand from its first step "
-            "to its last one; switch at once",
+            "this change cannot be made in stages: all threads must be stopped from its first step "
+            "to its last one; switch with on or off",
             reason=refused.reason,
         ) from None

@@ -116,9 +116,9 @@ class Switcher:
     ) -> Iterator[Turn]:
         """A turn (turn.py), in which nothing is known any more of objects that went, no change is
         left paused, no marker records or adds up for a reader that is gone, and none is on whose
-        deadline has passed. A repair does the last three itself, to say so. In the middle of a
-        change that is made in steps nothing else is made. `leave_overdue`: the caller does the last
-        of them. Of a turn with very many sites no cycle is looked for."""
+        deadline has passed. A repair does the last three itself, to say so. Nothing else is done in
+        the middle of a change that is made in stages. `leave_overdue`: the caller does the last of
+        them. The collector of cycles is off meanwhile if there are very many sites."""
         with uncollected(), self.turns.take(repairing=repairing, stepping=stepping) as turn:
             self._forget_what_went(turn)
             if not repairing and not stepping:

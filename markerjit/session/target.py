@@ -148,7 +148,7 @@ class Target:
             )
         if self.closed:
             raise MarkerError(
-                f"process {self.pid} was let go, so this cannot be used any more; attach again"
+                f"process {self.pid} was released, so this cannot be used any more; attach again"
             )
 
     def look(self, mappings: Mappings | None = None) -> Seen:
@@ -387,7 +387,7 @@ class Target:
                 f"process {self.pid} has no usable markers: {problems[0]}"
                 if problems
                 else f"process {self.pid} has no markers; was it built with marker.h, and not with "
-                "MJ_MODE=none? Its functions can be meant, too, as func:malloc, and USDT probes: "
+                "MJ_MODE=none? You can also name functions, such as func:malloc, and USDT probes: "
                 f"markerjit list {self.pid} --usdt"
             )
         return matching(seen.objects.sites, name)

@@ -8,7 +8,7 @@ A turn is got from `Turns.take`, which in this order
        like a debugger
     4  refuses an open journal. It belongs to a controller that is gone, and until then the
        content of the code is unknown. A repair takes its turn in spite of that. A change that is
-       made in steps is refused while its controller has a lease, and is over afterwards
+       made in stages is refused while its controller has a lease, and is over afterwards
 
 What was seen in step 2 is `Turn.seen`. A turn that is over refuses to be used.
 
@@ -202,8 +202,8 @@ class Turns:
         if left and left.pause:
             if not left.pause.over:
                 raise Refused(
-                    f"{left.owner} makes a change of process {self._target.pid} in steps, and has "
-                    f"{left.pause.left_s:.0f} s to go on with it; try again",
+                    f"{left.owner} changes process {self._target.pid} in stages, and its lease has "
+                    f"{left.pause.left_s:.0f} s left; try again",
                     try_again=True,
                 )
             return True

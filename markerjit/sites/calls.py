@@ -205,8 +205,8 @@ class _Finder:
             names = tuple(_name(caller, text) for text in texts)
             raise UnknownMarker(name, names, what="function")
         raise Unsupported(
-            f"'{name}': no such call is in the code; what a pointer, a table or inlined code calls "
-            f"is not seen there, but func:{callee} is entered by every call that is one"
+            f"'{name}': no such call is in the code; calls by a pointer or a table, and inlined "
+            f"ones, are not found there; func:{callee} has all but the inlined ones"
         )
 
 

@@ -165,7 +165,7 @@ def _place(place: str, ctype: CType, names: Names) -> Operand:
     if place.startswith("$"):
         return _constant(place[1:], ctype, names)
     if place.startswith("%"):
-        raise BadNote("it is in memory of the thread, behind a segment register")
+        raise BadNote("it is in thread-local memory, behind a segment register")
     match = _MEMORY.fullmatch(place)
     if match is None:
         symbol, offset = _sum(place)
@@ -205,7 +205,7 @@ def _wide(name: str | None, *, is_index: bool = False) -> str:
     if not name:
         return ""
     if name not in _WIDE or (is_index and name == "%rsp"):
-        raise BadNote(f"{name} is no register for addresses")
+        raise BadNote(f"{name} cannot hold an address")
     return _WIDE[name]
 
 

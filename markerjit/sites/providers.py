@@ -107,7 +107,7 @@ def parse_tables(data: bytes) -> Tables:
         raise ValueError("it is nested too deeply") from None
     for provider, probes in tables.items():
         if not isinstance(probes, dict):
-            raise ValueError(f"{provider!r} is no table of a provider")
+            raise ValueError(f"{provider!r} is not a table of a provider")
         for probe, text in probes.items():
             if not isinstance(text, str) or parse_parameters(text) is None:
                 raise ValueError(

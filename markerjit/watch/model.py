@@ -308,7 +308,7 @@ def _journal(arena: Json | None, change: Json | None) -> str:
     if not arena["writer"]:
         return "empty"
     if arena["paused_s"] is not None:
-        return f"open: pid {arena['writer']} makes a change in steps"
+        return f"open: pid {arena['writer']} makes a change in stages"
     return f"open: pid {arena['writer']} makes a change"
 
 

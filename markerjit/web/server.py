@@ -140,7 +140,7 @@ def _application(view: View, board: Board, html: str) -> Starlette:
         try:
             return JSONResponse(await view.obey(_command(body)))
         except NotACommand:
-            return JSONResponse({"sentence": "that is no command of this page"}, 400)
+            return JSONResponse({"sentence": "that is not a command of this page"}, 400)
 
     return Starlette(
         routes=[

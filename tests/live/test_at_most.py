@@ -215,7 +215,7 @@ def test_wrong_rate_is_one_sentence(target: Callable, command: str, rate: str) -
     done = cli(command, target("truth_modes-jump").pid, "truth_mode", f"--at-most={rate}")
 
     assert done.returncode == 2
-    assert f"'{rate}' is no rate such as 1000/s or 10k/s, from 1 to 10000000" in done.stderr
+    assert f"'{rate}' is not a rate such as 1000/s or 10k/s, from 1 to 10000000" in done.stderr
 
 
 def test_process_without_a_clock_has_no_rate(target: Callable) -> None:

@@ -171,7 +171,7 @@ def test_nonsense_is_refused_in_a_sentence(tmp_path: Path) -> None:
         one_line(cli("bench", "compare", mine, mine), "is not a result of markerjit bench")
     one_line(cli("bench", "--json", tmp_path / "no" / "x.json"), "no such directory")
     same = ["--json", tmp_path / "x", "--html", f"{tmp_path}/./x"]
-    one_line(cli("bench", *same), "is to be written twice")
+    one_line(cli("bench", *same), "would be written twice")
     one_line(cli("bench", "compare", "a"), "compare takes two results")
     one_line(cli("bench", "compare", tmp_path / "x", tmp_path / "y"), "cannot read")
     one_line(cli("bench", "--source", tmp_path / "x.c", "--function", "f"), "there is no file")

@@ -102,11 +102,11 @@ def test_command_says_what_was_done(target: Callable, tmp_path: Path) -> None:
 def test_wrong_budget_is_one_sentence(target: Callable, part: str) -> None:
     done = cli("trace", target("truth_modes-jump").pid, "truth_mode", f"--budget={part}")
 
-    one_line(done, f"budget is '{part}'; it has to be a part of the processor time such as 1%")
+    one_line(done, f"budget is '{part}'; it must be a share of the processor time such as 1%")
 
 
 def test_on_has_nobody_who_looks(target: Callable) -> None:
     program = target("truth_modes-jump")
     done = cli("on", program.pid, "truth_mode", "--budget", "1%")
 
-    one_line(done, "markerjit trace --budget; for `on` there are --sample, --at-most and --for")
+    one_line(done, "markerjit trace --budget; use --sample, --at-most or --for with `on`")

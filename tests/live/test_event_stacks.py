@@ -407,11 +407,11 @@ def test_a_wrong_depth_is_refused(depth: str) -> None:
     refused = cli("trace", "1", "x", f"--stack={depth}")
 
     assert refused.returncode == 2
-    assert "is no number of frames from 1 to 256" in refused.stderr
+    assert "is not a number of frames from 1 to 256" in refused.stderr
 
 
 def test_what_records_nothing_has_no_stack(paths: Paths) -> None:
-    one_line(cli("on", paths.pid, "leaf", "--stack"), "--stack is with --probe record")
+    one_line(cli("on", paths.pid, "leaf", "--stack"), "--stack needs --probe record")
     with markerjit.attach(paths.pid) as session, pytest.raises(markerjit.BadArgument):
         session.on("leaf", stack=4)
 

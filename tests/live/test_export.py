@@ -270,7 +270,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(
 def test_a_histogram_of_texts_is_refused(pairs: int) -> None:
     done = cli("export", pairs, "job_done", "--histogram", "word")
 
-    one_line(done, "word is no number, so it has no histogram")
+    one_line(done, "word is not a number, so it has no histogram")
     assert {*modes(pairs).values()} == {None}
 
 

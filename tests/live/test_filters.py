@@ -454,7 +454,7 @@ def test_trust_does_not_reach_to_a_filter_that_is_seen_to_kill(start: Start) -> 
 
 
 def test_another_way_with_seccomp_is_a_wrong_value() -> None:
-    with pytest.raises(markerjit.BadArgument, match="it has to be read or trust-errno"):
+    with pytest.raises(markerjit.BadArgument, match="it must be read or trust-errno"):
         markerjit.attach(os.getpid(), seccomp="hope")
 
 

@@ -143,7 +143,7 @@ def test_memory_that_is_anothers_by_now_is_not_read_and_not_written(target: Call
             assert other.extent == ours.extent
             aggregates._write(other.ticket, "slow_head", 1)
             for read in (latency.read, latency.take, latency.slow):
-                with pytest.raises(markerjit.Refused, match="not there any more"):
+                with pytest.raises(markerjit.Refused, match="the aggregate is gone"):
                     read()
 
         assert aggregates._table.read(other.ticket % AGGREGATES).slow_read == 0

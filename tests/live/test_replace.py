@@ -230,7 +230,7 @@ def test_off_reverts_and_a_marker_that_is_on_is_not_replaced(
         session.disable("func:square")
         session.replace("func:square", new("better"))
         session.disable("func:*")
-        with pytest.raises(markerjit.Refused, match="names no function that is replaced"):
+        with pytest.raises(markerjit.Refused, match="does not name a replaced function"):
             session.revert("func:square")
 
     assert program.ask("run 5")["square"] == 25

@@ -233,7 +233,7 @@ def test_wrong_part_is_one_sentence(target: Callable, command: str, part: str) -
     done = cli(*words, pid, "truth_mode", f"--sample={part}")
 
     assert done.returncode == 2
-    assert f"'{part}' is no part such as 1/100, above 0 and not above 1" in done.stderr
+    assert f"'{part}' is not a share such as 1/100, above 0 and at most 1" in done.stderr
 
 
 def test_probe_in_c_and_aggregates_have_no_sample(target: Callable) -> None:

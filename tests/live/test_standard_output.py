@@ -158,7 +158,7 @@ def test_a_trace_in_a_file_and_a_flight_recorder_go_there_too(
     ("options", "reason"),
     [
         (("-o", "-", "--json"), "leave out --json"),
-        (("-o", "a.txt", "--format", "jsonl"), "the suffix of FILE says its format"),
+        (("-o", "a.txt", "--format", "jsonl"), "FILE is in the format of its suffix"),
         (("--format", "arrow"), "--format arrow is for -o -"),
     ],
 )

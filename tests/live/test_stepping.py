@@ -142,13 +142,13 @@ def test_others_are_refused_while_the_lease_lasts_and_status_says_so(target: Cal
             assert status and status.pause and status.writer
             assert status.writer.pid == other.pid
             assert (status.abandoned, status.to_mend) == (False, None)
-            with pytest.raises(markerjit.Refused, match=f"{other.pid} makes a change") as refused:
+            with pytest.raises(markerjit.Refused, match=f"{other.pid} changes process") as refused:
                 session.disable("*")
             assert refused.value.try_again
-        with pytest.raises(markerjit.Refused, match="in steps"):
+        with pytest.raises(markerjit.Refused, match="in stages"):
             markerjit.repair(program.pid)
         shown = cli("status", str(program.pid))
-        assert f"in steps: a change by process {other.pid}, paused" in shown.stdout
+        assert f"in stages: a change by process {other.pid}, paused" in shown.stdout
         arena = json.loads(cli("status", str(program.pid), "--json").stdout)["arena"]
         assert 0 < arena["paused_s"] <= 60
         assert arena["to_mend"] is None

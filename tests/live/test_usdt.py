@@ -415,7 +415,7 @@ def test_steps_are_refused(target: Callable) -> None:
     program = target("truth_usdt")
 
     with markerjit.attach(program.pid) as session:
-        with pytest.raises(markerjit.Unsupported, match="in steps"):
+        with pytest.raises(markerjit.Unsupported, match="in stages"):
             session.stepping("truth:turn").__enter__()
         with pytest.raises(markerjit.Refused, match="--quiesce stop"):
             session.enable("truth:spin", quiesce="membarrier")

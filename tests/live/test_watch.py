@@ -278,7 +278,7 @@ def test_two_viewers_of_one_process_are_told_of_each_other(target: Callable) -> 
             await choose(first, LOOP)
             await choose(other, LOOP)
             await first.press("n", says="n makes the next")
-            await other.press("o", says="makes a change of process .* in steps")
+            await other.press("o", says="changes process .* in stages")
             await first.press("u", says="is taken back")
             await other.press("o", says="is on")
             await first.until(lambda: first.row().is_on)
@@ -539,7 +539,7 @@ def test_a_terminal_that_cannot_place_text_gets_a_sentence(target: Callable) -> 
     assert shown.output.decode().split() == sentence.split()
     assert (piped.returncode, piped.stdout) == (1, "")
     assert piped.stderr == (
-        f"markerjit: watch needs a terminal, and standard input or output is none; {instead}\n"
+        f"markerjit: watch needs a terminal, but standard input or output is not one; {instead}\n"
     )
 
 

@@ -141,7 +141,7 @@ def test_what_is_no_command_is_not_obeyed(watched: Served, body: str) -> None:
     answer = watched.ask("POST", f"/{watched.token}/act", body, Origin=own, **JSON)
 
     assert (answer.status, answer.text) == (
-        400, '{"sentence":"that is no command of this page"}',
+        400, '{"sentence":"that is not a command of this page"}',
     )  # fmt: skip
     assert watched.process.poll() is None
 

@@ -463,12 +463,12 @@ def test_markers_without_the_name_are_left_out(target: Callable) -> None:
         ("caller == 1", markerjit.BadQuestion, "only the entry and the returns"),
         ("u8('a') == 1", markerjit.BadQuestion, "this is a text, and u8 takes a number"),
         ("att == 1", markerjit.BadQuestion, "did you mean at?"),
-        ("at ==", markerjit.BadQuestion, "it is no expression"),
+        ("at ==", markerjit.BadQuestion, "this is not an expression"),
         ("", markerjit.BadQuestion, "it is empty"),
         ("s == '\udc80'", markerjit.BadQuestion, "cannot be printed"),
         ("at == 1 or " * 400 + "at", markerjit.BadQuestion, "more than 4096 characters"),
         ("at == 'a'", markerjit.BadQuestion, "a text and a number cannot be compared"),
-        ("import os", markerjit.BadQuestion, "it is no expression"),
+        ("import os", markerjit.BadQuestion, "this is not an expression"),
         (3, markerjit.BadArgument, "where is 3"),
     ],
 )
@@ -517,7 +517,7 @@ def test_question_with_the_number_of_another_is_refused(
         session.enable("truth_mode", where="i < 3")
         monkeypatch.setattr("markerjit.patch.where.fnv1a", lambda data: 7)
         session.enable("truth_mode", where="i < 4")
-        with pytest.raises(markerjit.Refused, match="has the number of this one"):
+        with pytest.raises(markerjit.Refused, match="the same number as this one"):
             session.enable("truth_mode", where="i < 5")
         program.ask("run 10")
 
@@ -576,4 +576,4 @@ def test_command_line_refuses(target: Callable, probe: Callable) -> None:
             "markerjit: there is no name ii; did you mean i?", "  ii < 3", "  ^^",
         ]  # fmt: skip
     in_c = cli("on", program.pid, "*", "--probe", probe(IN_C, "on_turn"), "--where", "i < 3")
-    one_line(in_c, "a probe in C asks for itself; leave out --where")
+    one_line(in_c, "a probe in C has its own conditions; leave out --where")

@@ -380,7 +380,7 @@ def test_answers_to_two_questions_are_not_joined(left: AggregateRow, right: Aggr
 
 @pytest.mark.parametrize("other", [None, 3, (), "answers", AggregateRow((), 1)])
 def test_only_answers_are_joined(other: Any) -> None:
-    with pytest.raises(BadArgument, match="it has to be an Answers"):
+    with pytest.raises(BadArgument, match="it must be an Answers"):
         Answers((), Missed(), 0, 0).plus(other)
 
 
@@ -704,17 +704,17 @@ def test_entry_that_makes_no_sense_is_not_believed(own: OwnArena) -> None:
 @pytest.mark.parametrize(
     ("what", "by", "sentence"),
     [
-        ("size", None, "this is no aggregate; there are count"),
-        ("median(size)", None, "this is no aggregate"),
+        ("size", None, "this is not an aggregate; there are count"),
+        ("median(size)", None, "this is not an aggregate"),
         ("hist()", None, "takes a value"),
         ("count(size)", None, "has nothing in its brackets"),
         ("sum(text)", None, "this is a text"),
         ("sum(weight)", None, "there is no name weight"),
-        ("count()", "half", "a float is no key"),
+        ("count()", "half", "a float cannot be a key"),
         ("count()", "key, wait", "there is no name wait"),
         ("count()", "", "it is empty"),
         ("count()", "()", "nothing in the brackets"),
-        ("count()", "key +", "it is no expression"),
+        ("count()", "key +", "this is not an expression"),
         ("count()", "1, 2, 3, 4, 5, 6, 7", "at most 6 parts"),
         ("count()", "text[240:]", "of the first 248"),
         ("count()", "text[:200], text[:200], text[:200]", "more than a key has"),

@@ -26,7 +26,7 @@ GATES = Gates(BASE + 0x5000, BASE + 0x6000, BASE + 0x7000)
      " 1/2", "1/2 ", "1/2\n", "1/2/3", "١/٢", "1/1000000000000000000"],
 )  # fmt: skip
 def test_part_that_there_cannot_be_is_refused_in_one_sentence(text: str) -> None:
-    with pytest.raises(BadArgument, match=r"^sample is .*a part such as 1/100, above 0"):
+    with pytest.raises(BadArgument, match=r"^sample is .*a share such as 1/100, above 0"):
         Sample.of(text)
 
 

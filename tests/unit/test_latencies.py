@@ -399,7 +399,7 @@ def test_counts_that_the_process_has_written_over_make_an_interval_of_no_less_th
     [
         ({"by": "nothing"}, "there is no name nothing"),
         ({"by": "id, text", "ends_by": "id"}, "has 2 parts, and that of an end 1"),
-        ({"by": "half", "ends_by": "id"}, "a float is no key"),
+        ({"by": "half", "ends_by": "id"}, "a float cannot be a key"),
         ({"by": "text", "ends_by": "status"}, "cannot be added up together"),
         ({"by": "id", "where": "status > 1"}, "there is no name status"),
         ({"by": "1, 2, 3, 4, 5, 6, 7"}, "at most 6 parts"),

@@ -102,7 +102,7 @@ def test_table_of_the_user_adds_and_wins(own: Path) -> None:
     ("text", "reason"),
     [
         ("[mine", "Expected"),
-        ("mine = 1", "'mine' is no table of a provider"),
+        ("mine = 1", "'mine' is not a table of a provider"),
         ("[mine]\nget = 1", "mine:get has no list of parameters"),
         ('[mine]\nget = "int"', "mine:get has no list of parameters: 'int'"),
         ("a = " + "[" * 100_000, ""),

@@ -177,7 +177,7 @@ def test_selected_members_are_a_selection() -> None:
         ("hidden->x", "the members of struct hidden are not known", "hidden->"),
         ("*s == 3", "its first byte is s[:1]", "*s"),
         ("s[2] == 3", "a byte of it is s[2:3]", "s[2]"),
-        ("*n", "i32, which is no pointer", "*n"),
+        ("*n", "i32, which is not a pointer", "*n"),
         ("req->far", "9 bytes", "req->far"),
         ("'é' == req->ulr", "did you mean url", "ulr"),
     ],

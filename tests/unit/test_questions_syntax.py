@@ -93,9 +93,9 @@ def shown(text: str, scope: Scope = SCOPE) -> list[str]:
         ("[x for x in key]", "this is not in the language (ListComp)", "[x for x in key]"),
         ("1j", "there is no complex", "1j"),
         ("...", "there is no ellipsis", "..."),
-        ("id == 3 and", "it is no expression", ""),
+        ("id == 3 and", "this is not an expression", ""),
         ("(id", "'(' was never closed", ""),
-        ("id = 3", "it is no expression", "="),
+        ("id = 3", "this is not an expression", "="),
         ("key == 'é' and idd", "there is no name idd; did you mean id?", "idd"),
         ("  siz > 3", "there is no name siz", "siz"),
         ("key == 'a\0'", "a character that cannot be printed", "\0"),
@@ -105,9 +105,9 @@ def shown(text: str, scope: Scope = SCOPE) -> list[str]:
         (" ", "it is empty", ""),
         ("1 +" * LONGEST, f"more than {LONGEST} characters", ""),
         ("-" * (DEEPEST + 1) + "id", f"more than {DEEPEST} levels", "-id"),
-        ("(" * 2000, "it is no expression", None),
+        ("(" * 2000, "this is not an expression", None),
         ("9" * 4000, "does not fit into 64 bits", "9" * 4000),
-        ("id == import", "it is no expression", "import"),
+        ("id == import", "this is not an expression", "import"),
     ],
 )  # fmt: skip
 def test_a_wrong_question_is_refused_with_its_place(

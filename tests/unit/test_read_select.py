@@ -103,7 +103,7 @@ def test_markers_that_are_left_out_are_named(
         ("idd", "did you mean id"),
         ("id * 2", "this has no name"),
         ("x=u32(id)", "a stored trace has no memory of the process"),
-        ("id, id", "is there twice"),
+        ("id, id", "two expressions are called id"),
         ("x=req->url", "members of structures"),
         ("", "it is empty"),
         ("x=text[2:]", "the beginning of a text"),

@@ -46,10 +46,10 @@ def test_recipes_are_listed_and_shown(folder: Path, capsys: pytest.CaptureFixtur
     [
         ('command = "count"\narguments = []', "has no about"),
         ('about = "a"\ncommand = "rm"\narguments = []', "a command that a recipe cannot have"),
-        ('about = "a"\ncommand = "count"\narguments = [1]', "is no recipe: 1 is no text"),
-        ('about = "a"\ncommand = "count"\narguments = "kv"', "is no recipe: 'kv' is no list"),
-        ("nonsense", "is no recipe"),
-        ("\xff", "is no recipe"),
+        ('about = "a"\ncommand = "count"\narguments = [1]', "is not a recipe: 1 is not a text"),
+        ('about = "a"\ncommand = "count"\narguments = "kv"', "is not a recipe: 'kv' is not a list"),
+        ("nonsense", "is not a recipe"),
+        ("\xff", "is not a recipe"),
     ],
 )
 def test_file_that_is_no_recipe_is_refused(

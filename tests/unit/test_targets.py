@@ -279,12 +279,12 @@ def test_one_of_several_is_to_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("targets", "why"),
     [
-        (Targets(user="1" * 99), "user is '1+…; it has to be the name or the number of a user"),
-        (Targets(user="no such user"), "user is 'no such user'; it has to be the name or the"),
-        (Targets(container="web"), "container is 'web'; it has to be an ID, or its start, as"),
-        (Targets(container="012"), "container is '012'; it has to be an ID"),
-        (Targets(container="ABCDEF"), "container is 'ABCDEF'; it has to be an ID"),
-        (Targets(exe="/no/such/file"), "exe is '/no/such/file'; it has to be the path of a file"),
+        (Targets(user="1" * 99), "user is '1+…; it must be the name or the number of a user"),
+        (Targets(user="no such user"), "user is 'no such user'; it must be the name or the"),
+        (Targets(container="web"), "container is 'web'; it must be an ID, or its start, as"),
+        (Targets(container="012"), "container is '012'; it must be an ID"),
+        (Targets(container="ABCDEF"), "container is 'ABCDEF'; it must be an ID"),
+        (Targets(exe="/no/such/file"), "exe is '/no/such/file'; it must be the path of a file"),
     ],
 )
 def test_criterion_that_cannot_be_is_refused(targets: Targets, why: str) -> None:

@@ -178,7 +178,7 @@ def test_few_lines_have_the_steps_that_write() -> None:
     [
         ({}, None, "journal empty"),
         ({"writer": 9}, None, "open: pid 9 makes a change"),
-        ({"writer": 9, "paused_s": 5.0}, None, "open: pid 9 makes a change in steps"),
+        ({"writer": 9, "paused_s": 5.0}, None, "open: pid 9 makes a change in stages"),
         ({"writer": 7, "paused_s": 59.6}, change(1), "open: our 2 edits, lease 60 s"),
         ({}, change(2), "journal empty"),
     ],
