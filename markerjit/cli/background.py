@@ -1,8 +1,8 @@
 """A process of ours in the background: it waits beside a target, after the command has ended.
 
-It has a session of its own, so that the end of the terminal is not its end, and nothing on standard
-input and output. What it has to say goes to a terminal or a file that standard error is, or to the
-system's log.
+It has a session of its own, so that it survives the end of the terminal, and nothing on standard
+input and output. Its messages go to standard error if that is a terminal or a file, and to the
+system's log otherwise.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class End:
         return self.is_hurried if self._off else self.has_come
 
     def leave_signals_to(self, program: markerjit.Launched) -> None:
-        """A program that was started here ends the trace, and signals are for that: those of the
-        terminal it gets itself, and a SIGTERM is passed on."""
+        """A program that was started here ends the trace, and gets the signals: the terminal sends
+        it its own, and a SIGTERM is passed on."""
         for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:

@@ -5,8 +5,8 @@ saves a picture of them at any time. With -o we wait, and save when the process 
 rings outlive it, or at Ctrl-C. With --on-crash a process in the background waits. It saves only if
 the process was ended by a signal, and is silent unless it could not.
 
-`flight start PATTERN -- COMMAND ARGS...` starts a program. The command ends with that, and has its
-exit code: with -o what was kept is saved then, and without it somebody dumps it before.
+`flight start PATTERN -- COMMAND ARGS...` starts a program. The command ends with the program, and
+has its exit code. With -o, what was kept is saved then; without it, save it before by `dump`.
 """
 
 from __future__ import annotations

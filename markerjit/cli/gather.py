@@ -58,8 +58,8 @@ def gathered(
     pids: Sequence[int] = (),
     program: markerjit.Launched | None = None,
 ) -> Programs[T]:
-    """The programs that the options mean, with the request begun for those that are there. `pids`
-    is for those that are followed."""
+    """The programs that the options choose, with the request begun for those that run. `pids` are
+    the processes that are followed."""
     size = getattr(options, "ring_size", None)
     if options.new:
         newcomers = markerjit.Newcomers(

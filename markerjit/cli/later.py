@@ -1,8 +1,8 @@
 """The process in the background that `on --for` leaves: it waits, and switches off.
 
-It is an alarm clock and no more. The target itself has the time by which a marker is to be off.
-So a marker that is to be on for longer by now is left alone, and the next command switches off
-where this process is killed. A signal that asks it to end has it switch off before its time.
+It is only an alarm clock. The target itself has the time by which a marker is to be off. So a
+marker whose time was extended is left alone, and if this process is killed, the next command
+switches off. A signal that asks this process to end makes it switch off before the time.
 """
 
 from __future__ import annotations

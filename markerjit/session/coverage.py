@@ -39,7 +39,7 @@ def coverage_of_file(
     path: str, *, instructions: int | None = 0, progress: Progress = _silent
 ) -> Coverage:
     """The coverage of an executable or shared object: of its functions' entries and exits, and of
-    so many instructions, chosen at random; of all of them for None. Raises BadFile, Unsupported."""
+    this many instructions, chosen at random; None is all. Raises BadFile, Unsupported."""
     check_path("path", path)
     _check(instructions, progress)
     with FileImage(os.fspath(path)) as image:
@@ -49,9 +49,8 @@ def coverage_of_file(
 def coverage_of_process(
     pid: int, mapped: str = "", *, instructions: int | None = 0, progress: Progress = _silent
 ) -> list[Coverage]:
-    """The coverage of the objects that a process has mapped, whose names or paths a glob is of; ""
-    for that of the program itself. Raises UnknownMarker where there is none, and what attaching
-    raises."""
+    """The coverage of the mapped objects of a process whose names or paths match a glob; "" is the
+    program itself. Raises UnknownMarker if there is none, and what attaching raises."""
     check_pid(pid)
     check_text("mapped", mapped)
     _check(instructions, progress)

@@ -114,16 +114,16 @@ class Latency(Gathering[Any]):
         return reader.latencies_of(reader.sums_of(self._source.copy()), None)
 
     def take(self) -> Latencies:
-        """Those since the last `take`. `waiting` are all begins that wait now, and the longest time
+        """The times since the last `take`. `waiting` are all begins that wait now. The longest time
         of an interval is not known: it is None."""
         now = self._reader.sums_of(self._source.copy())
         before, self._before = self._before, now
         return self._reader.latencies_of(now, before)
 
     def slow(self) -> list[SlowPair]:
-        """The pairs that took as long as was asked for and were not handed out before, in the
-        order of their ends. Empty where `slower` was not given. Raises Refused where another
-        controller has taken the markers, and its memory is another's."""
+        """The pairs that took at least `slower` and were not handed out before, in the order of
+        their ends. Empty if `slower` was not given. Raises Refused if another controller has taken
+        the markers, and the memory is its own now."""
         rows = self._source.take()
         pairs = self._reader.slow_of(rows)
         self._bad_pairs += len(rows) - len(pairs)
@@ -131,7 +131,7 @@ class Latency(Gathering[Any]):
 
     @property
     def bad_pairs(self) -> int:
-        """Pairs that `slow` has left out, since they made no sense: the program has written over
+        """Pairs that `slow` has left out because they made no sense: the program has overwritten
         them."""
         return self._bad_pairs
 

@@ -1,9 +1,10 @@
 """Pictures of the markers of a session, for a notebook: `session.plot`. matplotlib draws them (the
 extra `plot`), and is imported with the first picture.
 
-Each method looks for some seconds and returns the matplotlib Axes that it has drawn on, which may
-be given: `axes`. What was off before is off afterwards, and what was on and counted does so again,
-until the same deadline. Where the process ends meanwhile the picture has what came until then.
+Each method looks at the process for some seconds, and returns the matplotlib Axes that it has drawn
+on: `axes`, if these are given. Markers that were off are off afterwards. Markers that were on and
+counted do so again, until the same deadline. If the process ends meanwhile, the picture has what
+came until then.
 
 What this does not do: follow a process live (that is `watch`), or draw traces in files.
 """
@@ -76,8 +77,8 @@ class Plots:
         every: float = 0.25,
         axes: Any = None,
     ) -> Any:
-        """Draw the hits in a second of each marker that matches, a line each. The runtime counts;
-        it is asked each `every` seconds for `duration` seconds, or until the process ends.
+        """Draw a line for each marker that matches: its hits per second. The runtime counts. Its
+        counters are read every `every` seconds for `duration` seconds, or until the process ends.
         Raises what `on` raises, and Unsupported without matplotlib."""
         check_text("pattern", pattern)
         check_seconds("duration", duration)
@@ -101,9 +102,9 @@ class Plots:
         where: str | None = None,
         axes: Any = None,
     ) -> Any:
-        """Draw how often an expression of a marker's fields has values between powers of two, such
-        as `histogram("kv_store", "size")`. The events are added up in the process for `duration`
-        seconds. Raises what `aggregate` raises, and Unsupported without matplotlib."""
+        """Draw how often an expression of a marker's fields has values between two powers of two,
+        such as `histogram("kv_store", "size")`. The events are added up in the process for
+        `duration` seconds. Raises what `aggregate` raises, and Unsupported without matplotlib."""
         check_text("value", value)
         check_seconds("duration", duration)
         axes = _axes(axes)
@@ -128,9 +129,8 @@ class Plots:
         limit: int = 100_000,
         axes: Any = None,
     ) -> Any:
-        """Draw the events of `duration` seconds, `limit` at most, where they stand in time: a row
-        for each thread, a colour for each marker. Raises what `trace` raises, and Unsupported
-        without matplotlib."""
+        """Draw the events of `duration` seconds, `limit` at most, over time: a row for each thread,
+        a colour for each marker. Raises what `trace` raises, and Unsupported without matplotlib."""
         check_seconds("duration", duration)
         check_int("limit", limit, 1)
         axes = _axes(axes)

@@ -102,9 +102,10 @@ class Repaired(NamedTuple):
 
 
 def repair(pid: int, *, seccomp: Seccomp | str = "read") -> Repaired:
-    """Repair a process. Does nothing where nothing was left.
+    """Repair what a controller left in a process. Does nothing if there is nothing to repair.
 
-    `seccomp` is as for `attach`. Raises what attaching and stopping raise, and nothing was changed.
+    `seccomp` is as for `attach`. Raises what attaching and stopping raise; nothing was then
+    changed.
     """
     check_pid(pid)
     with closing(Target(pid, seccomp=as_seccomp(seccomp))) as target:

@@ -4,10 +4,10 @@
         for event in events:
             print(event.name, event.fields)
 
-A session stops no thread until something is switched. Its methods either do all that they say or
-raise a MarkerError and leave the target as it was. They are not thread-safe. Where the target is
-our own child, no thread of this process should wait for it while we stop it: wait(2) reports the
-stop as a change of the child.
+A session stops no thread until something is switched. Its methods do all that they say, or raise a
+MarkerError and leave the target as it was. They are not thread-safe. If the target is our own
+child, no thread of this process should wait for it while we stop it: wait(2) reports the stop as a
+change of the child.
 
 What this does not do: it is a door. The process is a `Target`, the right to change it a `Turn`, and
 what is done in a turn is a `Switcher`'s, a trace's or a flight recorder's.
@@ -90,10 +90,10 @@ __all__ = ["COUNT", "RECORD", "Session"]
 class Session(View):
     """A view that can also switch markers and trace them. See the module.
 
-    `ring_size` is the bytes of records for each CPU, a power of two; without it what the process
-    has already, or 1 MiB. `seccomp` says what is done about the filters of the process: "read" runs
-    them on each call that is needed; "trust-errno" takes your word that they answer with an error
-    and never kill. Raises NoSuchProcess, NotPermitted, Unsupported.
+    `ring_size` is the bytes of records for each CPU, a power of two. The default is what the
+    process already has, or 1 MiB. `seccomp` says what is done about the filters of the process:
+    "read" runs them on each system call that is needed; "trust-errno" takes your word that they
+    answer with an error and never kill. Raises NoSuchProcess, NotPermitted, Unsupported.
 
     `quiesce` is the name of a strategy (markerjit.quiesce.strategies): "stop", the default for
     another process; "membarrier", the default for this one; "signals", "none". `mode` is a Mode or
@@ -164,7 +164,7 @@ class Session(View):
     ) -> Plan:
         """The plan that `on` or `off` would apply now. Raises Refused with the reason.
 
-        Where the runtime is not in the target yet, its addresses are missing in the plan.
+        If the runtime is not in the target yet, its addresses are missing in the plan.
         """
         check_text("pattern", pattern)
         name = parse_name(pattern)
@@ -201,23 +201,28 @@ class Session(View):
         stack: int | None = None,
         for_s: float | None = None,
     ) -> Applied:
-        """Switch markers on: all that match, at all their sites, in one transaction, or none. What
-        can never be switched is left out, and refused if there is nothing else; see
-        `Applied.left_out`.
+        """Switch markers on: all that match, at all their sites, in one transaction, or none.
+        Markers that can never be switched are left out (`Applied.left_out`); if there are no
+        others, they are refused.
 
-        `probe` is "count" or "record" (use `trace` to read what that records), or one in C:
-        "FILE.c:function", or what `compile_probe` made of it. `strings` is for "record", as in
-        `trace`, and so is `stack`. `where` is a condition (docs/reference/questions.md), which is
-        asked in the process, before the probe: what does not meet it is neither counted nor
-        recorded. Markers that do not have a name of it are left out. `sample`, such as "1/100",
-        takes that part of the executions that meet it, at random; hits are of those only.
-        `at_most`, such as 1000, lets through so many of each marker in any second; the others are
-        held back, and counted as that. After `for_s` seconds their time is over:
-        `switch_off_overdue` switches them off then, and so does any other controller that changes
-        the process, or `repair`. By itself nothing does, and without `for_s` they stay. Markers
-        that a trace records, also one of this process, or a flight recorder keeps, are refused,
-        unless they are to be taken by `force`. Raises NoMarkers, UnknownMarker, Refused,
-        UnexpectedBytes, NotPermitted, TargetGone, for a probe in C what compile_probe raises, and
+        `probe` is "count" or "record" (use `trace` to read what that records), or a probe in C:
+        "FILE.c:function", or what `compile_probe` made of it. `strings` and `stack` are for
+        "record", as in `trace`.
+
+        `where` is a condition (docs/reference/questions.md) that is evaluated in the process,
+        before the probe. An execution that does not meet it is neither counted nor recorded, and
+        markers that lack a name of it are left out. `sample`, such as "1/100", takes that share of
+        the executions that meet the condition, at random; hits are of those only. `at_most`, such
+        as 1000, lets through this many of each marker in any second; the others are held back, and
+        counted as held back.
+
+        After `for_s` seconds the markers are overdue. `switch_off_overdue`, `repair`, or the next
+        controller that changes the process switches them off then; nothing does it by itself.
+        Without `for_s` they stay on.
+
+        Markers that a trace records, also one of this process, or that a flight recorder keeps, are
+        refused, unless `force` is to take them. Raises NoMarkers, UnknownMarker, Refused,
+        UnexpectedBytes, NotPermitted, TargetGone; for a probe in C what compile_probe raises; and
         for a condition BadQuestion and Unsupported.
         """
         members, name, where = self._named(pattern, where)
@@ -248,11 +253,12 @@ class Session(View):
         return applied._replace(**took._asdict())
 
     def off(self, pattern: str, *, quiesce: str | None = None, force: bool = False) -> Applied:
-        """Switch markers off, with the same promises and errors as `on`; those that a flight
-        recorder keeps, too: that is how it ends. A site that is not ours to switch, or that another
-        tool has patched, is left out, and refused if there is nothing else. Waits until no thread
-        is in a probe written in C, which a strategy under which threads of another process run
-        cannot promise: then it is refused."""
+        """Switch markers off, with the same promises and errors as `on`; also those that a flight
+        recorder keeps, which ends it. A site that is not ours to switch, or that another tool has
+        patched, is left out; if there is no other, it is refused.
+
+        Waits until no thread is in a probe written in C. A strategy under which threads of another
+        process run cannot know that, so with such a probe it is refused."""
         check_text("pattern", pattern)
         name = parse_name(pattern)
         check_flag("force", force)
@@ -270,14 +276,15 @@ class Session(View):
     enable, disable = on, off  # their names before 0.6
 
     def replace(self, function: str, new: str) -> Applied:
-        """Have a function of the process, as `func:NAME`, lead to another one: `FILE.c:function`,
-        which is compiled as a probe in C is, and takes and returns what the old one does. It may
-        call that as `markerjit_original(function)(…)`. `revert` takes it back, byte for byte. The
-        new code stays in the process as long as a thread may be in it. Calls of the new function
-        are hits.
+        """Replace a function of the process, `func:NAME`, by another one: `FILE.c:function`, which
+        is compiled as a probe in C is. It must take and return what the old one does, and may call
+        that as `markerjit_original(function)(…)`. `revert` takes the replacement back, byte for
+        byte. The new code stays in the process as long as a thread may be in it. Calls of the new
+        function are hits.
 
-        Raises Refused where the name is of several functions, where one cannot be opened by a jump
-        at its entry or jumps back there itself, or is on; and what `on` and compile_probe raise.
+        Raises Refused if several functions have the name, or if the function is on, cannot be
+        opened by a jump at its entry, or jumps back there itself. Raises what `on` and
+        compile_probe raise.
         """
         check_text("function", function)
         check_text("new", new)
@@ -286,17 +293,17 @@ class Session(View):
         return replace(self._switcher, parse_name(function), new)
 
     def revert(self, function: str) -> Applied:
-        """Have a function that is replaced be itself again, whoever replaced it. Raises Refused
-        where it is not replaced, and what `off` raises."""
+        """Take the replacement of a function back, whoever made it. Raises Refused if the function
+        is not replaced, and what `off` raises."""
         check_text("function", function)
         from markerjit.session.replacing import revert
 
         return revert(self._switcher, parse_name(function))
 
     def switch_off_overdue(self, *, early: str | None = None) -> tuple[str, ...]:
-        """Switch off the markers whose time is over (`for_s` of `on`); with `early`, a pattern,
-        also those that it is of and whose time would come. Their names. Raises what `off`
-        raises."""
+        """Switch off the markers whose time is over (`for_s` of `on`), and return their names. With
+        `early`, a pattern, those that match it are switched off also before their time. Raises what
+        `off` raises."""
         name = None
         if early is not None:
             check_text("early", early)
@@ -314,14 +321,14 @@ class Session(View):
         quiesce: str | None = None,
         lease_s: int = 60,
     ) -> Iterator[Stepper]:
-        """Switch markers on or off stage by stage, by `Stepper.step`, while the process runs
-        between the stages. What is made is taken back at the end of the context, unless all is.
+        """Switch markers on or off in stages, by `Stepper.step`. The process runs between the
+        stages. At the end of the context the stages are taken back, unless all are made.
 
         The probe counts. `quiesce` is for each stage by itself. Between two stages other
-        controllers refuse to switch, until `lease_s` seconds after the last step: then the change
-        is taken back by the next one that switches, or by `repair`, and so it is at once when this
-        process ends. Raises what `on` and `off` raise, and Refused for a change that cannot
-        be made while threads run.
+        controllers refuse to switch, until `lease_s` seconds after the last step. From then on, or
+        when this process has ended, `repair` or the next controller that switches takes the change
+        back. Raises what `on` and `off` raise, and Refused for a change that cannot be made while
+        threads run.
         """
         check_text("pattern", pattern)
         name = parse_name(pattern)
@@ -345,8 +352,8 @@ class Session(View):
             stepper.take_back()
 
     def end_record(self, pattern: str) -> Applied:
-        """Switch off those markers that a flight recorder keeps still: what others have switched on
-        since is theirs. Raises what `off` raises."""
+        """Switch off the markers that a flight recorder still keeps. Those that others have
+        switched on since are left alone. Raises what `off` raises."""
         check_text("pattern", pattern)
         name = parse_name(pattern)
         with self._switcher.turn() as turn:
@@ -366,18 +373,18 @@ class Session(View):
         quiesce: str | None = None,
         strings: Strings | str = "fast",
     ) -> Iterator[AddingUp]:
-        """Add events up in the process, by key, instead of recording them; at the end the markers
-        are off, however it ends.
+        """Add events up in the process, by key, instead of recording them. The markers are off at
+        the end of the context, however it ends.
 
         `what` is "count()", or "sum(x)", "min(x)", "max(x)", "avg(x)", "stat(x)" (all of these),
-        "hist(x)" or "quantiles(x)" of an expression (docs/reference/questions.md). `by` is a key:
+        "hist(x)" or "quantiles(x)" of an expression (docs/reference/questions.md). `by` is the key:
         one or several expressions that are integers or texts, such as "name, key[:4]". `where` is
-        a condition, as of `enable`. `keys` is how many keys there may be: events of more are
+        a condition, as for `on`. `keys` is how many keys there may be; events of further keys are
         counted as `missed`. `text` is how many bytes a text of the key may have, if it is not cut.
-        `strings` is as of `trace`.
+        `strings` is as for `trace`.
 
-        `AddingUp.read` says what was added up so far, and after the end all of it. Raises what
-        `enable` raises, and Refused while another reader holds one of the markers.
+        `AddingUp.read` returns what was added up so far, and after the end all of it. Raises what
+        `on` raises, and Refused while another reader holds one of the markers.
         """
         from markerjit.questions.aggregates import MOST_TEXT, parse_aggregate
         from markerjit.session.aggregate import Job, added_up
@@ -415,22 +422,26 @@ class Session(View):
         quiesce: str | None = None,
         strings: Strings | str = "fast",
     ) -> Iterator[Latency]:
-        """Measure the time from one marker to the next with the same key, or how long the calls of
-        functions take, in the process; at the end the markers are off, however it ends.
+        """Measure in the process the time from one marker to the next with the same key, or how
+        long the calls of functions take. The markers are off at the end of the context, however it
+        ends.
 
         `begin` and `end` are patterns. `by` is the key, one or several expressions that are
-        integers or texts (None: `tid`), and `end_by` the same at the end where its names are
-        others. `where` is a condition for a begin. Without `end`, `begin` is a pattern of
-        functions, such as "func:malloc": each call is a pair. Then `by` is what the durations are
-        divided by (`Latencies.rows`; None: by the names of the functions, where there are several),
-        `by` and `where` are asked at the return. Pairs that take `slower` seconds or longer are
-        handed out with the fields of both ends (`Latency.slow`). `room` is how many begins may wait
-        at a time, or how many keys of calls there may be; a begin that has waited for `forget`
-        seconds gives its place to a new one where all are taken. `text` is how many bytes of a text
-        in a key or field there may be. `strings` is as of `trace`.
+        integers or texts (None: `tid`). `end_by` is the key at the end, if its names are different
+        there. `where` is a condition for a begin.
 
-        `Latency.read` says what was measured so far, and after the end all of it. Raises what `on`
-        raises, and Refused while another reader holds one of the markers.
+        Without `end`, `begin` is a pattern of functions, such as "func:malloc", and each call is a
+        pair. `by` then divides the durations (`Latencies.rows`); None is by the names of the
+        functions, if there are several. `by` and `where` are evaluated at the return.
+
+        Pairs that take at least `slower` seconds are handed out with the fields of both ends
+        (`Latency.slow`). `room` is how many begins may wait at a time, or how many keys of calls
+        there may be. A begin that has waited for `forget` seconds gives its place to a new one if
+        all places are taken. `text` is the most bytes of a text in a key or field. `strings` is as
+        for `trace`.
+
+        `Latency.read` returns what was measured so far, and after the end all of it. Raises what
+        `on` raises, and Refused while another reader holds one of the markers.
         """
         from markerjit.questions.aggregates import MOST_TEXT
         from markerjit.questions.latencies import Timed
@@ -502,43 +513,47 @@ class Session(View):
         duration: float | None = None,
         limit: int | None = None,
     ) -> Iterator[EventStream]:
-        """Record markers and stream the events; at the end they are off, however it ends.
+        """Record markers and stream the events. The markers are off at the end of the context,
+        however it ends.
 
-        `probe` may be one in C, as for `on`: then the events are those that it emits. `time` is
-        where an event's time comes from: "tsc", the time stamp counter; "monotonic" or
-        "coarse", the system's clocks; "none", only the order on each CPU; None: the first where it
-        can be used, or else the second. `fields` are the names of those to record (a str is one
-        name), `text` the most bytes of a string. `strings` is how those are read where the
-        processor has no memory transactions: "fast", from pages that could be read within the last
-        millisecond; "careful", by the kernel, with a system call for each. With `resume` it begins
-        with what a reader left that died. `where` is a condition, as of `on`: what does not
-        meet it is not recorded. `select` are named expressions, such as "ms=dur/1e6, key", that are
-        recorded in place of the fields. `sample`, such as "1/100", records that part of the events
-        that meet the condition, at random, and `at_most`, such as 1000, so many of each marker in
-        any second (`EventStream.held_back`). The type of the records says so (`RecordType.brakes`).
-        `budget`, such as "1%", is the part of the processor time of the process that the probes may
-        take: where it is more, they are thinned, and at last the stream is ended
-        (`EventStream.cuts`). With `stack` the stack of an event is recorded, of at most so many
-        frames, up to 256: `Event.stack` has them with the names of their functions.
+        `probe` may be a probe in C, as for `on`; the events are then those that it emits. With
+        `resume` the stream begins with what a dead reader left.
 
-        The stream ends by itself `duration` seconds after the markers are on, and with the event
-        that is number `limit`.
+        What is recorded: `fields` are the names of fields (a str is one name), and `text` is the
+        most bytes of a string. `select` are named expressions in place of the fields, such as
+        "ms=dur/1e6, key". `stack` is the most frames of each event's stack, up to 256;
+        `Event.stack` has them with the names of their functions. `time` is the clock of the events:
+        "tsc", the time stamp counter; "monotonic" or "coarse", the system's clocks; "none", only
+        the order on each CPU. None is "tsc" if that can be used, and "monotonic" otherwise.
+        `strings` is how strings are read if the processor has no memory transactions: "fast", from
+        pages that could be read within the last millisecond; "careful", by the kernel, with a
+        system call for each.
 
-        Where the stream falls behind, the rings grow: by `ring_growth` bytes in all, and each to
-        16 MiB at most, if it did not begin with more. The memory is given back at the end. With
-        `lossless` they do not grow.
+        Which events: `where` is a condition, as for `on`. `sample`, such as "1/100", records that
+        share of the events that meet it, at random. `at_most`, such as 1000, records this many of
+        each marker in any second (`EventStream.held_back`). The type of the records has these
+        (`RecordType.brakes`). `budget`, such as "1%", is the share of the process's processor time
+        that the probes may take. Beyond it they are thinned, and at last the stream is ended
+        (`EventStream.cuts`).
 
-        With `lossless` an event whose ring is full waits for the stream to be read, in the thread
-        that executes the marker: the program may become much slower, and may hold locks meanwhile.
-        It waits only while the stream was asked for events within the last two seconds, and for ten
-        seconds at most; then the event is lost, and counted. Its time is that of the end of the
-        wait. Refused in our own process, whose reader would wait for itself. `EventStream.waits`
-        says how many events waited.
+        The stream ends by itself `duration` seconds after the markers are on, and with event number
+        `limit`.
 
-        Markers that were on and counting before count again; those that another controller has
-        taken by `force` meanwhile are left alone (`EventStream.statistics().taken`). While the
-        stream is polled it holds a lease of the rings; one that is not for longer than that loses
-        its probes. Raises what `on` raises, and Refused while another controller reads the
+        If the stream falls behind, the rings grow, by `ring_growth` bytes in all. Each grows to 16
+        MiB at most, unless it began with more. The memory is given back at the end. With `lossless`
+        they do not grow.
+
+        With `lossless`, an event that finds its ring full waits until the stream is read, in the
+        thread that executes the marker. The program may become much slower, and may hold locks
+        meanwhile. An event waits only while the stream was asked for events within the last two
+        seconds, and for ten seconds at most. Then it is lost, and counted. Its time is the end of
+        the wait. `EventStream.waits` says how many events waited. Refused in our own process, whose
+        reader would wait for itself.
+
+        Markers that were on and counting before count again. Markers that another controller has
+        taken by `force` are left alone (`EventStream.statistics().taken`). While the stream is
+        polled it holds a lease of the rings. If it is not polled for longer than the lease, it
+        loses its probes. Raises what `on` raises, and Refused while another controller reads the
         rings.
         """
         from markerjit.events.bounds import Bounds
@@ -586,9 +601,9 @@ class Session(View):
         limit: int | None = None,
     ) -> Events:
         """The events of a trace for `async for`, in a service that does other things meanwhile. A
-        thread with a session of its own reads them into a queue with this `room`; events that find
-        it full are dropped, and counted. The other arguments are those of `trace`. The first event
-        that is asked for raises what `trace` raises."""
+        thread with its own session reads them into a queue of `room` events. Events that find it
+        full are dropped, and counted. The other arguments are those of `trace`. Asking for the
+        first event raises what `trace` raises."""
         from markerjit.session.background import Events
 
         begin = self._begin(pattern, room, where, sample, at_most, fields, stack, duration, limit)
@@ -609,7 +624,7 @@ class Session(View):
         limit: int | None = None,
     ) -> Subscription:
         """Call a function with each event of a trace, in a thread of its own, until the
-        subscription is closed. Arguments as of `atrace`. Raises what `trace` raises."""
+        subscription is closed. Arguments as for `atrace`. Raises what `trace` raises."""
         from markerjit.session.background import Subscription
 
         check_callable("function", function)
@@ -718,23 +733,23 @@ class Session(View):
         force: bool = False,
         progress: Progress | None = None,
     ) -> Iterator[CallTrace]:
-        """Follow the calls of functions, and add them up as a call graph: entry and every exit of
-        each are on, and off again at the end, however it ends.
+        """Follow the calls of functions, and add them up as a call graph. The entry and all exits
+        of each function are on meanwhile, and off at the end of the context, however it ends.
 
-        `pattern` names functions, with `func:` before or without; None: all of the program itself,
-        without its libraries. A function that cannot be opened at its entry and all its exits is
-        left out (`CallTrace.not_opened`), and so is one that needs a breakpoint, unless
-        `breakpoints` are allowed. It ends by itself after `duration` seconds, and behind the poll
-        with call number `limit`.
+        `pattern` names functions, with or without `func:`. None is all functions of the program
+        itself, without its libraries. A function is left out (`CallTrace.not_opened`) if its entry
+        or one of its exits cannot be opened, or if it needs a breakpoint and `breakpoints` is
+        False. The trace ends by itself after `duration` seconds, and after the poll with call
+        number `limit`.
 
-        `depth` is how deep calls are looked at, `tids` the threads, and `below` a function: only
-        what happens below it. What is left out so is recorded all the same. `slices` is a file for
-        Perfetto (.pftrace) with all calls one by one; an existing one is replaced with `force`.
-        `lossless` and `ring_growth` are as of `trace`. `progress` is called with a text and a
-        number from 0 to 1 while functions are planned, before anything is switched on.
+        `depth` is how deep calls are shown, `tids` are the threads, and `below` is a function: only
+        what happens below it is shown. Calls that these leave out are recorded all the same.
+        `slices` is a file for Perfetto (.pftrace) with all single calls; `force` replaces an
+        existing one. `lossless` and `ring_growth` are as for `trace`. `progress` is called with a
+        text and a number from 0 to 1 while functions are planned, before anything is switched on.
 
         The caller polls it (`CallTrace.poll`), or waits for its end (`CallTrace.wait`). Raises what
-        `trace` raises, and Refused where no function can be followed, or the process has no room
+        `trace` raises, and Refused if no function can be followed, or if the process has no room
         for all of them.
         """
         from markerjit.session.calls import AskedCalls, Filter, called, functions_named
@@ -799,8 +814,8 @@ class Session(View):
         force: bool = False,
         progress: Progress | None = None,
     ) -> CallGraph:
-        """The calls of functions, for `duration` seconds, or until there are `limit`, or until the
-        process ends, as a call graph. Arguments as of `trace_calls`, and raises what that raises.
+        """The calls of functions as a call graph, for `duration` seconds, until there are `limit`
+        calls, or until the process ends. Arguments and errors as for `trace_calls`.
         """
         with self.trace_calls(
             pattern, duration=duration, limit=limit, depth=depth, tids=tids, below=below,
@@ -822,26 +837,28 @@ class Session(View):
         limit: int | None = None,
         quiesce: str | None = None,
     ) -> Iterator[AllocationTrace]:
-        """Follow what is allocated and freed, by call site: of the C library's malloc and its kin,
-        or of the allocator that stands in for it. All is off at the end, however it ends.
+        """Follow what is allocated and freed, by call site. The functions are those of the C
+        library's malloc, or of the allocator that replaces it. They are off at the end of the
+        context, however it ends.
 
         `by` says what a site is: "site", the immediate caller; "stack", the whole stack, of at most
         64 frames; or "stack(N)", of at most N frames.
 
-        `allocs` and `frees` name what allocates and frees in its place: markers with fields `ptr`
-        and `size`, or functions that return the block and take the size, or the block, first.
-        `read`: the bytes that were really given are read in the process, from the word before each
-        block of glibc; otherwise they follow the rules of the allocator. It ends by itself after
-        `duration` seconds, and behind the poll with allocation number `limit`.
+        `allocs` and `frees` name what allocates and frees instead. They are markers with fields
+        `ptr` and `size`, or functions. An allocating function returns the block and takes the size
+        first; a freeing one takes the block first. With `read` the bytes that were really given are
+        read in the process, from the word before each block of glibc; otherwise they follow the
+        rules of the allocator. The trace ends by itself after `duration` seconds, and after the
+        poll with allocation number `limit`.
 
-        Blocks are added up in the process, and those that are live are kept there: nothing is lost
-        where the caller is late.
+        Blocks are added up in the process, and those that are live are kept there. So nothing is
+        lost if the caller is late.
 
         The caller polls it (`AllocationTrace.poll`), or waits for its end (`AllocationTrace.wait`).
-        Raises what `count` raises, BadArgument for names of which one allocates and none frees, or
-        whose fields are not known, and Unsupported where the process has no allocator that is
-        known, or `read` is for another than glibc. By stacks it raises Refused where the process
-        has no room for them.
+        Raises what `count` raises. Raises BadArgument if there are `allocs` without `frees` or
+        fields that are not known, and Unsupported if the allocator of the process is not known, or
+        `read` is given for another one than glibc's. By stacks it raises Refused if the process has
+        no room for them.
         """
         from markerjit.session.allocations import AskedAllocations, followed
         from markerjit.session.allocators import allocator_of, depth_of, own_allocator
@@ -880,8 +897,8 @@ class Session(View):
         limit: int | None = None,
         quiesce: str | None = None,
     ) -> Allocations:
-        """The allocations for `duration` seconds, or until there are `limit`, or until the process
-        ends. Arguments as of `trace_allocations`, and raises what that raises."""
+        """The allocations for `duration` seconds, until there are `limit`, or until the process
+        ends. Arguments and errors as for `trace_allocations`."""
         with self.trace_allocations(
             allocs=allocs, frees=frees, by=by, read=read, duration=duration, limit=limit,
             quiesce=quiesce,
@@ -908,7 +925,7 @@ class Session(View):
         stack: int | None = None,
     ) -> Applied:
         """Switch markers on as a flight recorder: the rings keep the newest events, and only
-        `flight` reads them, by taking a picture. `off` ends it. Arguments as of `trace`.
+        `flight` reads them, by taking a picture. `off` ends it. Arguments as for `trace`.
 
         Raises what `on` raises, and Refused while another controller reads the rings.
         """
@@ -927,7 +944,7 @@ class Session(View):
     def flight(self) -> Flight:
         """The flight recorder that is, or was, switched on in the process; see `record`.
 
-        Raises Refused where there is none.
+        Raises Refused if there is none.
         """
         self._target.look()
         self._target.refuse_unknown_runtime()
@@ -936,7 +953,7 @@ class Session(View):
     def watch_flight(self) -> Watch:
         """A watch for a caller that waits beside the flight recorder until the process ends.
 
-        Raises Refused where there is none, or where the rings would end with the process.
+        Raises Refused if there is none, or if the rings would end with the process.
         """
         self._target.look()
         self._target.refuse_unknown_runtime()

@@ -1,7 +1,8 @@
 """The stacks of a process's threads, at one moment or again and again.
 
-The threads stand while their registers and stacks are copied. Frames are found afterwards, by the
-unwind tables of what the process has mapped, and get their names. Nothing in the process changes.
+The threads are stopped while their registers and stacks are copied. Frames are found afterwards, by
+the unwind tables of what the process has mapped, and get their names. Nothing in the process
+changes.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class ThreadStack(NamedTuple):
 
 
 class Stacks(NamedTuple):
-    """The stacks of a process's threads, by thread; and how long a thread may have stood for them,
-    in nanoseconds."""
+    """The stacks of a process's threads, by thread; and for how long a thread may have been stopped
+    for them, in nanoseconds."""
 
     pid: int
     command: str
@@ -55,8 +56,8 @@ class Stacks(NamedTuple):
 def stacks_of_process(pid: int, *, tid: int | None = None, depth: int = DEPTH) -> Stacks:
     """The stacks of all threads of another process, or of one, of at most `depth` frames each.
 
-    Raises what attaching raises; Unsupported for our own process; Refused where there is no such
-    thread, where one cannot be stopped now, and while another controller is at work.
+    Raises what attaching raises; Unsupported for our own process; Refused if there is no such
+    thread, if one cannot be stopped now, and while another controller is at work.
     """
     _check(pid, tid, depth)
     with _Looker(pid) as looker:
@@ -67,10 +68,10 @@ def sample_stacks(
     pid: int, *, count: int = 100, every: float = 0.01, tid: int | None = None, depth: int = DEPTH,
     running: bool = False,
 ) -> StackSamples:  # fmt: skip
-    """The stacks of all threads of another process, or of one, at so many moments, `every` so many
-    seconds; fewer where the process ends before. A moment at which it cannot be stopped, or another
-    controller is at work, is counted as missed. `running`: not those of threads that are in a
-    system call then. Raises as `stacks_of_process`."""
+    """The stacks of all threads of another process, or of one, at `count` moments, `every` so many
+    seconds; at fewer if the process ends before. A moment at which it cannot be stopped, or at
+    which another controller is at work, is counted as missed. `running` leaves out threads that are
+    in a system call. Raises what `stacks_of_process` raises."""
     check_flag("running", running)
     _check(pid, tid, depth)
     check_int("count", count, 1, MOST_SAMPLES)

@@ -39,7 +39,7 @@ class MarkerStatus(NamedTuple):
     mode    how it is on, None when it is off
     partly  some of its sites are on and others are not: an accident, or the program itself did it
     since   when it was switched on, seconds of CLOCK_REALTIME; 0 when it is off
-    by      the pid of the controller that did it, or changed its mode or probe since
+    by      the pid of the controller that did it, or that changed its mode or probe since
     probe   "count", "record", "aggregate", "inherited" (by fork, and does nothing), "another
             version's" (of markerjit), "the program's own", "none" (open, with nothing to call)
             or ""
@@ -50,18 +50,18 @@ class MarkerStatus(NamedTuple):
     total   executions of our probes since the runtime was loaded, over all switches
     held    "trace", "flight" or "aggregate" if it has a holder: then other controllers may not
             switch it
-    where   the condition that an execution has to meet to be counted or recorded; None without one
-    select  what is recorded in place of the fields; None where these are
-    sample  the part of the executions that is counted or recorded, such as "1/100", chosen at
-            random of those that meet the condition; None where that is all. `hits` are of that part
-    at_most    how many of those are counted or recorded in a second; None where that is all
-    held_back  how many were not, for that, since it was switched on
-    budget     per cent of the processor time that the probes of its trace may take, such as "1%"; a
-               sample is then what it is made to now. None without one
-    until   when it is to be off again, seconds of CLOCK_REALTIME; 0: it stays on
-    aggregate  what is added up of it, as `count() by key`; None where nothing is
-    unmatched  returns that gave no event and count for nothing, since it was switched on: their
-               events have something of the entry, and that was not seen
+    where   the condition that an execution must meet to be counted or recorded; None without one
+    select  what is recorded in place of the fields; None if the fields are
+    sample  the share of the executions that is counted or recorded, such as "1/100", chosen at
+            random from those that meet the condition; None for all. `hits` are of that share
+    at_most    how many of those are counted or recorded in a second; None for all
+    held_back  how many were held back for that since it was switched on
+    budget     the share of processor time that the probes of its trace may take, such as "1%"; a
+               sample is then what the budget has made of it. None without one
+    until   when it will be switched off, seconds of CLOCK_REALTIME; 0: it stays on
+    aggregate  what is added up of it, as `count() by key`; None for nothing
+    unmatched  returns since it was switched on that gave no event and do not count, because their
+               events need something of the entry, which was not seen
     """
 
     name: str
@@ -150,11 +150,11 @@ class ArenaStatus(NamedTuple):
     runtime    which build of it: a hash of its code
     reader     the process that records now, or None
     writer     the controller that is making a change, or None
-    abandoned  that change is half done, and its controller no longer works on it
+    abandoned  whether that change is half done, and its controller no longer works on it
     pause      its lease, where it is made in stages and paused
     version    of its layout: an older or newer markerjit may have made it
-    overdue    markers that are on, and were to be off by now
-    left       who has left an aggregate and is gone, or None
+    overdue    markers that are on, but were to be off by now
+    left       the process that has left an aggregate and is gone, or None
     """
 
     owner: Owner

@@ -38,8 +38,8 @@ from markerjit.sites import ProbeName
 
 
 class Stepper:
-    """A switch in the making; see `Session.stepping`. `stages` is the plan in stages, and `done`
-    how many of them are made. `left_out` are markers that match and are left as they are."""
+    """A switch in stages; see `Session.stepping`. `stages` is the plan in stages, and `done` is how
+    many of them are made. `left_out` are markers that matched and are left as they are."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class Stepper:
     def step(self) -> tuple[Step, ...]:
         """Make the next stage, and return its steps; none when all are made.
 
-        Raises what a switch raises; the process is then as it was before the call. Refused also
-        where another controller has taken the change back, since its lease had ended.
+        Raises what a switch raises; the process is then as it was before the call. Raises Refused
+        also if another controller has taken the change back, because its lease had ended.
         """
         if self.is_finished:
             return ()
@@ -120,18 +120,18 @@ class Stepper:
             self.step()
 
     def renew(self) -> None:
-        """Renew the lease, as `step` does, for a caller that takes its time. Does nothing while
-        most of the lease is left. Raises Refused where the change was taken back, and while
+        """Renew the lease, as `step` does, for a caller that waits between two steps. Does nothing
+        while most of the lease is left. Raises Refused if the change was taken back, and while
         another controller is at work."""
         if self._is_open and time.monotonic() - self._renewed_at > self._lease_s / 4:
             with self._turn():
                 pass
 
     def take_back(self) -> tuple[str, ...]:
-        """Take back what is made, unless all is. Does nothing where another controller has done so,
-        or the process has ended. The result says which places were left alone, since they hold
-        bytes of another tool or have gone. Raises what a switch raises; the journal then stays
-        open."""
+        """Take back the stages that are made, unless all are. Does nothing if another controller
+        has done so, or the process has ended. The result says which places were left alone, because
+        they hold bytes of another tool or are gone. Raises what a switch raises; the journal then
+        stays open."""
         left_alone: tuple[str, ...] = ()
         if self._is_open:
             with suppress(TargetGone), self._switcher.turn(stepping=True) as turn:

@@ -48,10 +48,11 @@ class Statuses(list[MarkerStatus]):
 
 
 class View:
-    """Open until `close`, or for the length of a `with`. `pid` is the process, `command` its line.
+    """A process that is looked at, until `close` or the end of a `with` statement. `pid` is the
+    process, `command` its command line.
 
-    A process without markers can be looked at, too: what loads them may come later. Raises
-    NoSuchProcess, NotPermitted, Unsupported.
+    A process without markers can be looked at, too, because the library that has them may be
+    loaded later. Raises NoSuchProcess, NotPermitted, Unsupported.
     """
 
     def __init__(self, pid: int, *, seccomp: Seccomp | str = "read") -> None:
@@ -95,12 +96,12 @@ class View:
         self.close()
 
     def sites(self, pattern: str = "*") -> tuple[Site, ...]:
-        """The sites of all markers whose names match the shell glob. All are none in a process
-        without markers; there, and elsewhere, `*` is also of what else is on or altered.
+        """The sites of all markers whose names match the shell glob. `*` also matches other sites
+        that are on or altered, and gives none in a process that has neither.
 
-        Raises UnknownMarker, with the nearest names, when none matches; NoMarkers for a name in a
-        process that has none at all; BadArgument for a text that is not a name, and Unsupported
-        for a name of anything but markers.
+        Raises UnknownMarker, with the nearest names, if none matches; NoMarkers for a name in a
+        process that has no markers at all; BadArgument for a text that is not a name; and
+        Unsupported for a name of anything but markers.
         """
         check_text("pattern", pattern)
         name = parse_name(pattern)
@@ -113,16 +114,17 @@ class View:
         return self._target.seen.objects.problems
 
     def states(self, sites: Sequence[Site]) -> list[SiteState]:
-        """How sites are now, each. One whose code is neither off nor on has a `problem`."""
+        """The present state of each site. One whose code is neither off nor on has a `problem`."""
         check_all("sites", sites, Site)
         return self._target.states(tuple(sites))
 
     def status(self, pattern: str = "*", *, look: bool = True) -> list[MarkerStatus]:
-        """Every marker that matches: whether it is on, since when, by whom, hits and losses.
+        """Every marker that matches: whether it is on, since when, by which controller, its hits
+        and losses.
 
-        `*` is of all markers, and of those functions, instructions, calls and USDT probes that are
-        on. One that was on before is there by its name, such as `func:*`. Without `look` objects
-        that came or went since the last call are not looked for.
+        `*` matches all markers, and those functions, instructions, calls and USDT probes that are
+        on. One that was on before needs its name, such as `func:*`. Without `look`, objects that
+        came or went since the last call are not looked for.
         """
         check_flag("look", look)
         check_text("pattern", pattern)
@@ -136,8 +138,8 @@ class View:
     statistics = status  # its name before 0.6
 
     def last_statistics(self) -> list[MarkerStatus]:
-        """The markers that `statistics` has seen last, as they were, with the hits that there are
-        now. A process that has ended has them still, unless it had closed our descriptor.
+        """The markers that `statistics` saw last, as they were, with their hits as they are now.
+        They are still there when the process has ended, unless it had closed our descriptor.
 
         Calls of probes in C that were compiled with an older header are not among the hits.
         """
@@ -151,7 +153,7 @@ class View:
         return self._target.memory.is_gone()
 
     def ending(self) -> Ending | None:
-        """How the process has ended; None where it has not, which may execute another file."""
+        """How the process has ended; None if it has not. It may execute another file."""
         self._target.check_open()
         if self._target.memory.alive():
             return None
@@ -163,7 +165,7 @@ class View:
         """The USDT probes of the process whose names match the shell glob, `provider:name` or the
         name alone. Their notes are read from the files of what is mapped.
 
-        Raises UnknownMarker when none matches; all are none in a process without them.
+        Raises UnknownMarker if none matches; `*` gives none in a process without them.
         """
         check_text("pattern", pattern)
         name = parse_name(pattern)
@@ -172,10 +174,10 @@ class View:
         return usdt_of(self._target, name)
 
     def functions(self, pattern: str) -> FunctionView:
-        """The functions of the process that a name such as `func:pg_*` is of, in the objects that
+        """The functions of the process that match a name such as `func:pg_*`, in all objects that
         are mapped, or in one: `func:libc.so*:malloc`.
 
-        Raises UnknownMarker when none is, and Unsupported for a name of anything else.
+        Raises UnknownMarker if none matches, and Unsupported for a name of anything else.
         """
         check_text("pattern", pattern)
         name = parse_name(pattern)
@@ -184,10 +186,10 @@ class View:
         return functions_of(self._target, name)
 
     def as_reads(self, pattern: str, text: str) -> str:
-        """A question for functions with members of structures, such as `req->length > 9`, as the
-        reads of memory that it becomes: `u32(req + 8) > 9`. One without members is as it is.
+        """The reads of memory that a question with members of structures becomes:
+        `req->length > 9` becomes `u32(req + 8) > 9`. A question without members stays as it is.
 
-        Raises BadQuestion for a member that there is not, and where no types are known.
+        Raises BadQuestion for a member that does not exist, and if no types are known.
         """
         check_text("pattern", pattern)
         check_text("text", text)
@@ -214,7 +216,7 @@ class View:
         return values(arena)
 
     def arena(self) -> ArenaStatus | None:
-        """The runtime in the process, and its users. None without the runtime, or where
+        """The runtime in the process, and its users. None without the runtime, or if
         `runtime_problem` says that it cannot be read."""
         arena = self._target.seen.arena
         if arena is None:
@@ -230,8 +232,8 @@ class View:
 
     @property
     def runtime_problem(self) -> MarkerError | None:
-        """Why the runtime in the process cannot be used, and what to do: mostly because another
-        version of markerjit has put it there. Markers can be looked at then, not switched."""
+        """Why the runtime in the process cannot be used, and what to do. Mostly another version of
+        markerjit has put it there. Markers can then be looked at, but not switched."""
         return self._target.runtime_problem
 
     def read(self, address: RemoteAddress, size: int) -> bytes:
