@@ -77,7 +77,7 @@ from markerjit.probes.parts import Name, part
 from markerjit.probes.record import WORDS_FOR_KEPT
 from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import Assembled, Part, WronglyAssembled, assemble, number, plus
-from markerjit.x86.decode import decoder
+from markerjit.x86.decode import plain_decoder
 from markerjit.x86.forms import (
     CALL,
     FUNCTION,
@@ -199,7 +199,7 @@ def make_exit_stub(
 @lru_cache(_EXITS)
 def _before_last(code: bytes) -> int | None:
     """Where the last instruction begins; None where there is none."""
-    starts = [start for start, *_ in decoder().disasm_lite(code, 0)]
+    starts = [start for start, *_ in plain_decoder().disasm_lite(code, 0)]
     return starts[-1] if starts else None
 
 

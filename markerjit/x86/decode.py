@@ -31,6 +31,12 @@ def decoder() -> capstone.Cs:
     return engine
 
 
+@cache
+def plain_decoder() -> capstone.Cs:
+    """The same without details, which take more than half of the time: for lengths and texts."""
+    return capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+
+
 def disassemble(code: bytes, address: int) -> list[Instruction]:
     """Decode from the first byte on; what cannot be decoded ends the list."""
     return [

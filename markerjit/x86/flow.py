@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from markerjit.tuples import NamedTuple
+from markerjit.x86.decode import plain_decoder
 
 _BRANCHES = ("j", "call", "loop", "xbegin")
 _BRANCH, _JUMP, _RETURN, _RETURNED_TO = 1, 2, 4, 8
@@ -71,7 +72,7 @@ def _instructions(code: bytes, address: int) -> NDArray[np.void]:
     """The instructions as capstone has them in memory: `_layout` says what of them."""
     array = ctypes.POINTER(capstone._cs_insn)()
     count = capstone._cs.cs_disasm(
-        _decoder().csh, code, len(code), address, 0, ctypes.byref(array)
+        plain_decoder().csh, code, len(code), address, 0, ctypes.byref(array)
     )  # fmt: skip
     if not count:
         return np.zeros(0, _layout())
@@ -104,7 +105,7 @@ def _kinds() -> NDArray[np.uint8]:
     """What an instruction does, by capstone's number of it."""
     kinds = np.zeros(capstone.x86_const.X86_INS_ENDING, np.uint8)
     for number in range(1, len(kinds)):
-        name = _decoder().insn_name(number) or ""
+        name = plain_decoder().insn_name(number) or ""
         if name.startswith(_BRANCHES):
             kinds[number] |= _BRANCH | (_JUMP if name == "jmp" else 0)
         elif "ret" in name:
@@ -121,7 +122,7 @@ def has_operand(code: bytes, value: int) -> bool:
     """
     return any(
         f"{value:#x}" in _NUMBER.findall(_RELATIVE.sub("", operands))
-        for *_, operands in _decoder().disasm_lite(code, 0, 1)
+        for *_, operands in plain_decoder().disasm_lite(code, 0, 1)
     )
 
 
@@ -129,13 +130,8 @@ def has_operand(code: bytes, value: int) -> bool:
 def is_padding(code: bytes) -> bool:
     """Whether the bytes are nothing but no-ops and int3, as linkers and compilers fill gaps."""
     end = 0
-    for start, size, mnemonic, _ in _decoder().disasm_lite(code, 0):
+    for start, size, mnemonic, _ in plain_decoder().disasm_lite(code, 0):
         if mnemonic not in ("nop", "int3", "data16 nop"):
             return False
         end = start + size
     return end == len(code)
-
-
-@cache
-def _decoder() -> capstone.Cs:
-    return capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)

@@ -35,7 +35,7 @@ import capstone
 from capstone import x86_const as x86
 
 from markerjit.tuples import NamedTuple
-from markerjit.x86.decode import decoder
+from markerjit.x86.decode import decoder, plain_decoder
 from markerjit.x86.forms import JMP_NEAR, JMP_SHORT, NEAR_LENGTH
 
 _RIP_OPERAND = re.compile(r"\[rip[^\]]*\]")
@@ -183,7 +183,7 @@ def _verbatim_run(code: bytes) -> _Verbatim | None:
     the same in thousands of functions."""
     offsets: list[int] = []
     at, falls_through = 0, True
-    for _, size, *_ in decoder().disasm_lite(code, 0):
+    for _, size, *_ in plain_decoder().disasm_lite(code, 0):
         if not falls_through:
             return None
         goes_on = _goes_on_verbatim(code[at : at + size])

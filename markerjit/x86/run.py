@@ -7,7 +7,7 @@ from functools import lru_cache
 from capstone import x86_const as x86
 
 from markerjit.tuples import NamedTuple
-from markerjit.x86.decode import decoder
+from markerjit.x86.decode import decoder, plain_decoder
 from markerjit.x86.relocate import Obstacle, ends_block
 
 _KINDS = 1 << 14
@@ -53,7 +53,7 @@ def whole_instructions(code: bytes, address: int) -> Run:
     codes: list[bytes] = []
     no_op: list[bool] = []
     endbr = at = 0
-    for _, size, *_ in decoder().disasm_lite(code, address):
+    for _, size, *_ in plain_decoder().disasm_lite(code, address):
         codes.append(code[at : at + size])
         at += size
         kind = _kind(codes[-1])
