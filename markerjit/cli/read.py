@@ -264,10 +264,15 @@ def _print_statistics(
         documents = [trace_facts(trace, summary) for trace, summary in sums]
         output.print_json(documents[0] if len(sums) == 1 else {"traces": documents})
         return
-    for number, (trace, summary) in enumerate(sums):
+    some = [pair for pair in sums if pair[1].events or pair[1].lost] or sums[:1]
+    for number, (trace, summary) in enumerate(some):
         if number:
             output.say("")
         _print_summary(trace, summary)
+    if len(some) < len(sums):
+        rest = counted(len(sums) - len(some), "other process")
+        output.say("")
+        output.say(f"{rest} without an event")
 
 
 def _print_summary(trace: Trace, summary: Summary) -> None:

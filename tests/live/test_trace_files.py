@@ -380,6 +380,9 @@ def test_two_processes_are_written_into_one_directory(target: Callable, tmp_path
         lines = cli("read", other).stdout.splitlines()
         assert Counter(int(line.split()[0]) for line in lines) == counts
         path = other
+    first, second = (cli("read", path, "--stats", "--tid", pid).stdout.splitlines() for pid in pids)
+    assert first[0].startswith("100 events") and second[0].startswith("200 events")
+    assert first[-1] == second[-1] == "1 other process without an event"
 
 
 @pytest.mark.parametrize(
