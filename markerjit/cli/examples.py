@@ -46,7 +46,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ),
     ),
     "off": (
-        ("markerjit off PID '*'", "all markers of a process"),
+        ("markerjit off PID", "whatever is on in a process"),
         ("markerjit off PID kv_miss --force", "also if a trace records it"),
     ),
     "replace": (
