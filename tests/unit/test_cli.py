@@ -149,7 +149,7 @@ def test_a_size_is_in_mebibytes_or_has_a_unit(text: str, size: int | None) -> No
         ("on", "-1", "a"),
         ("on", "1", "a", "--mode", "x"),
         ("on", "1", "a", "--probe", "x"),
-        ("off", "1"),
+        ("off",),
         ("off", "1.5", "a"),
         ("status",),
         ("status", "/bin/true"),
