@@ -50,14 +50,18 @@ _PATTERN = (
 
 
 def add_pattern(
-    parser: argparse.ArgumentParser, *, default: str | None = None, line: str = _PATTERN
+    parser: argparse.ArgumentParser,
+    *,
+    default: str | None = None,
+    may_be_left_out: bool = False,
+    line: str = _PATTERN,
 ) -> None:
-    """PATTERN…: the markers that are meant, as one text. With a default it may be left out. `line`
-    is its help."""
+    """PATTERN…: the markers that are meant, as one text. With a default it may be left out; where
+    it may be without one, the text is "" then. `line` is its help."""
     parser.add_argument(
         "pattern",
         metavar="PATTERN",
-        nargs="*" if default else "+",
+        nargs="*" if default or may_be_left_out else "+",
         action=_Joined,
         default=default,
         help=line,

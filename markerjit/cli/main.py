@@ -145,7 +145,7 @@ def _run_command(arguments: Sequence[str]) -> int:
 
     set_colour(options.color)
     if getattr(options, "object", None):
-        options.pattern += f",@{options.object}"
+        options.pattern = f"{options.pattern or '*'},@{options.object}"
     return int(options.run(options))
 
 

@@ -12,7 +12,7 @@ from markerjit.uncollected import uncollected
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     targets.add_targets(parser)
-    arguments.add_pattern(parser, default="*")
+    arguments.add_pattern(parser, may_be_left_out=True)
     arguments.add_quiesce(parser)
     arguments.add_force(parser)
     arguments.add_seccomp(parser)
@@ -26,6 +26,6 @@ def run(options: argparse.Namespace) -> int:
     return switch_each(
         options,
         lambda session: session.disable(
-            options.pattern, quiesce=options.quiesce, force=options.force
+            options.pattern or None, quiesce=options.quiesce, force=options.force
         ),
     )

@@ -170,9 +170,9 @@ def switch_each(
     signals are held: the reader of our output may take as long as it likes."""
 
     def switch(session: markerjit.Session) -> Switched:
-        before = session.status() if options.pattern == "*" else []
+        before = [] if options.pattern else session.status()
         applied = change(session)
-        markers = _with_others(session.status(options.pattern, look=False), before)
+        markers = _with_others(session.status(options.pattern or "*", look=False), before)
         return Switched(markers, applied, still_kept(session, applied))
 
     processes = targets.chosen(options)
@@ -181,7 +181,7 @@ def switch_each(
     with signals.EndsWait() as end:
         with (
             markerjit.Fleet(processes.pids, seccomp=options.seccomp) as fleet,
-            progress.timed(f"switching {verb} {options.pattern}"),
+            progress.timed(f"switching {verb} {options.pattern or 'whatever is on'}"),
         ):
             switched = fleet.each(switch)
         if switched and getattr(options, "for_s", None):

@@ -41,7 +41,7 @@ def take(
     if not holds or not recorders:
         return Took()
     held: dict[Hold, dict[str, SiteState]] = {hold: {} for hold in Hold}
-    for state in target.states(target.requested(name, on=request.on)):
+    for state in target.states(target.requested(name)):
         hold = holds.of(state)
         stays = hold is Hold.FLIGHT and request.on and is_bound(state, request, recorders)
         if hold and not stays:
@@ -51,7 +51,8 @@ def take(
         return Took()
     from shlex import quote
 
-    command = f"markerjit {'on' if request.on else 'off'} {target.pid} {quote(name.text)} --force"
+    words = ["on" if request.on else "off", str(target.pid), *([name.text] if name.text else [])]
+    command = f"markerjit {' '.join(map(quote, words))} --force"
     if traced and holds.reader and not force:
         holder = recorded_by(recorders.arena, traced, holds.reader, command_of(holds.reader.pid))
         raise Refused(

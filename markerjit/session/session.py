@@ -53,7 +53,7 @@ from markerjit.session.probes_in_c import (
 )
 from markerjit.session.switch import Switcher
 from markerjit.session.view import View
-from markerjit.sites import ProbeName, parse_name
+from markerjit.sites import EVERYTHING, ProbeName, parse_name
 
 if TYPE_CHECKING:  # what records is imported when something is recorded
     from markerjit.allocations.summary import Allocations
@@ -252,15 +252,19 @@ class Session(View):
                 applied = applied._replace(left_out=(*left_out, *applied.left_out))
         return applied._replace(**took._asdict())
 
-    def off(self, pattern: str, *, quiesce: str | None = None, force: bool = False) -> Applied:
+    def off(
+        self, pattern: str | None = None, *, quiesce: str | None = None, force: bool = False
+    ) -> Applied:
         """Switch markers off, with the same promises and errors as `on`; also those that a flight
-        recorder keeps, which ends it. A site that is not ours to switch, or that another tool has
-        patched, is left out; if there is no other, it is refused.
+        recorder keeps, which ends it. Without a pattern it switches off whatever is on: markers,
+        functions, instructions, calls and USDT probes. A site that is not ours to switch, or that
+        another tool has patched, is left out; if there is no other, it is refused.
 
         Waits until no thread is in a probe written in C. A strategy under which threads of another
         process run cannot know that, so with such a probe it is refused."""
-        check_text("pattern", pattern)
-        name = parse_name(pattern)
+        if pattern is not None:
+            check_text("pattern", pattern)
+        name = EVERYTHING if pattern is None else parse_name(pattern)
         check_flag("force", force)
         switcher = self._switcher
         request = Request(False, switcher.planner.strategy(quiesce))
@@ -268,7 +272,7 @@ class Session(View):
             took = take(self._target, switcher.recorders, name, request, force=force)
             entered = set()
             if has_probes_in_c(self._target):  # else the sites are not read again
-                entered = may_be_entered(self._target, turn.target.requested(name, on=False))
+                entered = may_be_entered(self._target, turn.target.requested(name))
             applied = switcher.switch_again(turn, name, request)
             wait_until_left(self._target, entered)
         return applied._replace(**took._asdict())

@@ -47,7 +47,7 @@ from markerjit.session.entries import Entries, slots_by_entry
 from markerjit.session.planning import Planner, one_format
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn, Turns
-from markerjit.sites import Lots, Objects, ProbeName
+from markerjit.sites import EVERYTHING, Lots, Objects, ProbeName
 from markerjit.sites.vforks import may_share_memory
 from markerjit.tuples import NamedTuple
 from markerjit.uncollected import uncollected
@@ -221,9 +221,9 @@ class Switcher:
 
     def switch_again(self, turn: Turn, name: ProbeName, request: Request) -> Applied:
         """Switch all markers that match, whose stubs are there (`need_stubs`); as before, if it was
-        done before and nothing came or went. `*` is to switch off whatever is on."""
-        if name.text == "*" and not request.on and turn.seen.opened:
-            return self.switch(turn, turn.target.requested(name, on=False), request).applied
+        done before and nothing came or went."""
+        if name is EVERYTHING:
+            return self.switch(turn, turn.target.requested(name), request).applied
         remembered = self._remembered.pop((name, request), None)
         if remembered and request.on and name.is_of_stubs:
             # What may be opened depends on the other sites that have the same bytes.

@@ -44,7 +44,7 @@ from markerjit.patch.slots import (
 from markerjit.patch.switchable import SiteState
 from markerjit.proc.permission import check_before_looking, why_not
 from markerjit.sites import Lot, Lots, NameKind, Objects, ProbeName, discover_process, matching
-from markerjit.sites.names import check_is_marker
+from markerjit.sites.names import EVERYTHING, check_is_marker
 from markerjit.sites.verify import code_of
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import FUNCTION, RETURN
@@ -502,12 +502,14 @@ class Target:
             opened=tuple(site for site in opened if site.marker in names)
         ).sites
 
-    def requested(self, name: ProbeName, *, on: bool) -> Sequence[Site]:
-        """The sites that a switch is for: `*` is to switch all markers on, and off whatever is on.
-        Raises as `matching`."""
-        if name.text == "*" and not on and self.seen.opened:
-            return self.all_sites() or self.matching(name)  # which says that there are none
-        return self.matching(name)
+    def requested(self, name: ProbeName) -> Sequence[Site]:
+        """The sites that a switch is for, also for EVERYTHING. Raises as `matching`."""
+        if name is not EVERYTHING:
+            return self.matching(name)
+        sites = self.all_sites()
+        if not sites:
+            raise NoMarkers(f"nothing is on in process {self.pid}, and it has no markers")
+        return sites
 
     def states(self, sites: Sequence[Site]) -> list[SiteState]:
         """How sites are now: a state for each lot of them, or more where its sites differ now, and

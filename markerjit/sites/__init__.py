@@ -2,9 +2,10 @@
 
 from markerjit.sites.discover import Objects, discover_file, discover_process, matching
 from markerjit.sites.lots import Lot, Lots
-from markerjit.sites.names import NameKind, ProbeName, parse_name
+from markerjit.sites.names import EVERYTHING, NameKind, ProbeName, parse_name
 
 __all__ = [
+    "EVERYTHING",
     "Lot",
     "Lots",
     "NameKind",

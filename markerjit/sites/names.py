@@ -109,6 +109,10 @@ _MOST = 4096
 """Names of a list, braces expanded."""
 
 
+EVERYTHING = ProbeName("", NameKind.MARKER, "*")
+"""Whatever is on: markers, functions, instructions, calls and USDT probes. No text is it."""
+
+
 @lru_cache(maxsize=64)
 def parse_name(text: str) -> ProbeName:
     """The name that a text is, or the list of names. Raises BadArgument for one that is none."""

@@ -254,4 +254,4 @@ def test_stop_and_off_without_a_pattern_are_for_functions_and_usdt_probes_too(
         "func:pass_values: off, 1 site", "func:turn: off, 1 site", "truth:turn: off, 1 site"
     ]  # fmt: skip
     assert code_of(program) == before
-    one_line(cli("off", program.pid), "has no markers")
+    one_line(cli("off", program.pid), "nothing is on in process")
