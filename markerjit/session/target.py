@@ -497,6 +497,8 @@ class Target:
         """The sites of all markers, and those of functions, instructions, calls and USDT probes
         that are on or altered. After `calls`, thousands of functions were on."""
         opened = self.seen.opened
+        if not opened:
+            return self.seen.sites
         names = {state.site.marker for state in self.states(opened) if state.mode or state.problem}
         return self.seen._replace(
             opened=tuple(site for site in opened if site.marker in names)
