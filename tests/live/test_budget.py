@@ -51,8 +51,9 @@ def test_marker_that_was_thinned_goes_on_and_others_see_it(target: Callable) -> 
     program.ask("resume")
     with (
         markerjit.attach(program.pid) as session,
-        # A tenth of the turns: too expensive on any machine where recorded, on none where not.
-        session.trace("truth_key", where="value % 10 == 0", budget="6%") as stream,
+        # A tenth of the turns: 6 ns a turn where they are recorded, by the prices, and 0.6 where
+        # not. A turn takes 3 to 30 ns: 20 % is in between on a fast machine and on a slow one.
+        session.trace("truth_key", where="value % 10 == 0", budget="20%") as stream,
     ):
         read_until(stream, lambda: bool(stream.cuts))
         (marker,) = session.statistics("truth_key")
@@ -63,8 +64,8 @@ def test_marker_that_was_thinned_goes_on_and_others_see_it(target: Callable) -> 
     program.ask("pause")
 
     assert not is_over
-    assert (marker.budget, marker.sample) == ("6%", sample)
-    assert (listed.budget, listed.sample) == ("6%", sample)
+    assert (marker.budget, marker.sample) == ("20%", sample)
+    assert (listed.budget, listed.sample) == ("20%", sample)
 
 
 def test_marker_that_is_cheap_is_left_alone(target: Callable) -> None:
