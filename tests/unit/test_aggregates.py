@@ -707,7 +707,7 @@ def test_entry_that_makes_no_sense_is_not_believed(own: OwnArena) -> None:
         ("size", None, "this is not an aggregate; there are count"),
         ("median(size)", None, "this is not an aggregate"),
         ("hist()", None, "takes a value"),
-        ("count(size)", None, "count() takes no value"),
+        ("count(size)", None, r"count\(\) takes no value"),
         ("sum(text)", None, "this is a text"),
         ("sum(weight)", None, "there is no name weight"),
         ("count()", "half", "a float cannot be a key"),

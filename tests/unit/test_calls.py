@@ -396,7 +396,7 @@ def test_files_that_cannot_be_are_refused(tmp_path: Path) -> None:
     for name in ("calls", "calls.gif", "calls.json", "none/calls.folded"):
         with pytest.raises(Refused):
             check_calls_file(str(tmp_path / name))
-    with pytest.raises(Refused, match="one by one"):
+    with pytest.raises(Refused, match="single calls"):
         write_calls(Program().run("aA").graph(), str(tmp_path / "calls.pftrace"))
 
 
