@@ -68,6 +68,17 @@ class Outcome(NamedTuple):
     stack: int
 
 
+def free_page_near(address: int) -> int:
+    """The nearest page where nothing is mapped. Tests before may have mapped gigabytes around."""
+    with open("/proc/self/maps") as file:
+        bounds = [line.split()[0].split("-") for line in file]
+    starts = [int(start, 16) for start, _ in bounds]
+    ends = [int(end, 16) for _, end in bounds]
+    gaps = [pair for pair in zip(ends, starts[1:], strict=False) if pair[0] < pair[1]]
+    pages = [page for end, start in gaps for page in (end, start - 4096)]
+    return min(pages, key=lambda page: abs(page - address))
+
+
 class Host:
     """site.S, a stack, and room for a stub near it."""
 
@@ -80,12 +91,9 @@ class Host:
         libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
         access = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED_NOREPLACE
-        page = self.site & -4096
-        rooms = (
-            libc.mmap(page - distance, 4096, access, flags, -1, 0)
-            for distance in range(1 << 24, 1 << 30, 1 << 24)
-        )
-        self.room = RemoteAddress(next(room for room in rooms if room != MAP_FAILED))
+        room = libc.mmap(free_page_near(self.site), 4096, access, flags, -1, 0)
+        assert room != MAP_FAILED
+        self.room = RemoteAddress(room)
         assert abs(self.room - self.site) < 1 << 30
         self.stack = ctypes.create_string_buffer(1 << 16)
         self.slot = Slot()
