@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.error("a program is started by flight start; dump and stop are for one that runs")
     targets.add_targets(parser)
     if action != DUMP:
-        arguments.add_pattern(parser, default=None if action == START else "*")
+        arguments.add_pattern(parser, may_be_left_out=action != START)
         arguments.add_quiesce(parser)
         arguments.add_seccomp(parser)
     if action in (START, None):
@@ -89,7 +89,7 @@ def _stop(options: argparse.Namespace) -> int:
         arena = session.arena()
         if not arena or not arena.flight:
             raise markerjit.Refused(f"no flight recorder is on in process {session.pid}")
-        return session.end_record(options.pattern)
+        return session.end_record(options.pattern or None)
 
     return switch_each(options, stop, _print_stopped)
 

@@ -170,9 +170,10 @@ def switch_each(
     signals are held: the reader of our output may take as long as it likes."""
 
     def switch(session: markerjit.Session) -> Switched:
-        before = [] if options.pattern else session.status()
+        before = [] if options.pattern else session.status()  # some are off, and not in it, later
+        names = ",".join(dict.fromkeys(marker.name for marker in before))
         applied = change(session)
-        markers = _with_others(session.status(options.pattern or "*", look=False), before)
+        markers = session.status(options.pattern or names, look=False)
         return Switched(markers, applied, still_kept(session, applied))
 
     processes = targets.chosen(options)
@@ -181,7 +182,7 @@ def switch_each(
     with signals.EndsWait() as end:
         with (
             markerjit.Fleet(processes.pids, seccomp=options.seccomp) as fleet,
-            progress.timed(f"switching {verb} {options.pattern or 'whatever is on'}"),
+            progress.timed(f"switching {verb} {options.pattern}".rstrip()),
         ):
             switched = fleet.each(switch)
         if switched and getattr(options, "for_s", None):
@@ -192,17 +193,6 @@ def switch_each(
     if clock and not options.json:
         _print_until(options, switched, clock)
     return end.code or bool(fleet.failed)
-
-
-def _with_others(
-    now: Sequence[markerjit.MarkerStatus], before: Sequence[markerjit.MarkerStatus]
-) -> list[markerjit.MarkerStatus]:
-    """The markers with the functions and USDT probes that were on before: `*` is not of those that
-    are off."""
-    keys = {(marker.name, marker.format) for marker in now}
-    others = (marker for marker in before if (marker.name, marker.format) not in keys)
-    off = (other._replace(mode=None, probe="", since=0, by=0, held=None) for other in others)
-    return sorted([*now, *off], key=lambda marker: (marker.name, marker.format))
 
 
 def print_switched(

@@ -61,8 +61,8 @@ class FlightRecorder:
             raise
 
     def end(self, turn: Turn, name: ProbeName) -> Applied:
-        """Switch off those markers that it keeps still; all of them where the name is `*`."""
-        sites = turn.seen.sites if name.text == "*" else turn.target.matching(name)
+        """Switch off those markers that it keeps still."""
+        sites = turn.target.matching(name)
         kept = self.markers(turn.seen.arena) if turn.seen.arena else {}
         sites = tuple(site for site in sites if site.marker in kept)
         applied = NOTHING

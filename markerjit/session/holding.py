@@ -41,7 +41,7 @@ def take(
     if not holds or not recorders:
         return Took()
     held: dict[Hold, dict[str, SiteState]] = {hold: {} for hold in Hold}
-    for state in target.states(target.requested(name)):
+    for state in target.states(target.matching(name)):
         hold = holds.of(state)
         stays = hold is Hold.FLIGHT and request.on and is_bound(state, request, recorders)
         if hold and not stays:

@@ -262,9 +262,7 @@ class Session(View):
 
         Waits until no thread is in a probe written in C. A strategy under which threads of another
         process run cannot know that, so with such a probe it is refused."""
-        if pattern is not None:
-            check_text("pattern", pattern)
-        name = EVERYTHING if pattern is None else parse_name(pattern)
+        name = _name_or_everything(pattern)
         check_flag("force", force)
         switcher = self._switcher
         request = Request(False, switcher.planner.strategy(quiesce))
@@ -272,7 +270,7 @@ class Session(View):
             took = take(self._target, switcher.recorders, name, request, force=force)
             entered = set()
             if has_probes_in_c(self._target):  # else the sites are not read again
-                entered = may_be_entered(self._target, turn.target.requested(name))
+                entered = may_be_entered(self._target, turn.target.matching(name))
             applied = switcher.switch_again(turn, name, request)
             wait_until_left(self._target, entered)
         return applied._replace(**took._asdict())
@@ -355,11 +353,10 @@ class Session(View):
         finally:
             stepper.take_back()
 
-    def end_record(self, pattern: str) -> Applied:
-        """Switch off the markers that a flight recorder still keeps. Those that others have
-        switched on since are left alone. Raises what `off` raises."""
-        check_text("pattern", pattern)
-        name = parse_name(pattern)
+    def end_record(self, pattern: str | None = None) -> Applied:
+        """Switch off the markers that a flight recorder still keeps, those that match a pattern or
+        all. Those that others have switched on since are left alone. Raises what `off` raises."""
+        name = _name_or_everything(pattern)
         with self._switcher.turn() as turn:
             return self._flights.end(turn, name)
 
@@ -985,6 +982,13 @@ def _names_of(parameter: str, names: Sequence[str] | str) -> tuple[str, ...]:
     for text in texts:
         check_text(parameter, text)
     return tuple(texts)
+
+
+def _name_or_everything(pattern: str | None) -> ProbeName:
+    if pattern is None:
+        return EVERYTHING
+    check_text("pattern", pattern)
+    return parse_name(pattern)
 
 
 def _check_bounds(duration: float | None, limit: int | None) -> None:

@@ -47,7 +47,7 @@ from markerjit.session.entries import Entries, slots_by_entry
 from markerjit.session.planning import Planner, one_format
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn, Turns
-from markerjit.sites import EVERYTHING, Lots, Objects, ProbeName
+from markerjit.sites import Lots, NameKind, Objects, ProbeName
 from markerjit.sites.vforks import may_share_memory
 from markerjit.tuples import NamedTuple
 from markerjit.uncollected import uncollected
@@ -80,10 +80,12 @@ class Ready(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    """A switch that may be made again while `objects` are those of the process. It is `prepared`
-    when it is: not before, since most sessions end with the first switch."""
+    """A switch that may be made again while `objects` and the sites that have a stub, `opened`, are
+    those of the process. It is `prepared` when it is: not before, since most sessions end with the
+    first switch."""
 
     objects: Objects
+    opened: Sequence[Site]
     done: Done
     prepared: Prepared | None = None
 
@@ -118,7 +120,7 @@ class Switcher:
         left paused, no marker records or adds up for a reader that is gone, and none is on whose
         deadline has passed. A repair does the last three itself, to say so. Nothing else is done in
         the middle of a change that is made in stages. `leave_overdue`: the caller does the last of
-        them. The collector of cycles is off meanwhile if there are very many sites."""
+        them. The collector of cycles is off meanwhile."""
         with uncollected(), self.turns.take(repairing=repairing, stepping=stepping) as turn:
             self._forget_what_went(turn)
             if not repairing and not stepping:
@@ -222,15 +224,18 @@ class Switcher:
     def switch_again(self, turn: Turn, name: ProbeName, request: Request) -> Applied:
         """Switch all markers that match, whose stubs are there (`need_stubs`); as before, if it was
         done before and nothing came or went."""
-        if name is EVERYTHING:
-            return self.switch(turn, turn.target.requested(name), request).applied
         remembered = self._remembered.pop((name, request), None)
         if remembered and request.on and name.is_of_stubs:
             # What may be opened depends on the other sites that have the same bytes.
             shared = turn.target.sharing()
             if any(state.site.address in shared for state in remembered.done.states):
                 remembered = None
-        if remembered and remembered.objects is turn.seen.objects and self.recorders:
+        is_as_before = (
+            remembered
+            and remembered.objects is turn.seen.objects
+            and remembered.opened is turn.seen.opened
+        )
+        if remembered and is_as_before and self.recorders:
             prepared = remembered.prepared or self._prepare(turn, remembered.done)
             applied = prepared and self._repeat(turn, prepared, self.recorders)
             if applied:
@@ -240,8 +245,11 @@ class Switcher:
         done = self.switch(turn, turn.target.matching(name), request)
         # The code of a question may be given back before the next time. No token is given twice.
         asks = request.on and request.probe.question is not None
-        if done.switched and done.plan.edits and not asks and not done.plan.carries:
-            self._remembered[name, request] = Remembered(turn.seen.objects, done)
+        # What is on is another thing each time.
+        is_the_same = name.kind is not NameKind.EVERYTHING
+        if done.switched and done.plan.edits and is_the_same and not asks and not done.plan.carries:
+            seen = turn.seen
+            self._remembered[name, request] = Remembered(seen.objects, seen.opened, done)
         return done.applied
 
     def _prepare(self, turn: Turn, done: Done) -> Prepared | None:
@@ -529,7 +537,7 @@ class Switcher:
             raise Refused(
                 f"process {older.pid} holds an arena of version {older.version}, which an older "
                 f"markerjit has made, and {on[0]} is on in it ({counted(len(on), 'marker')}); "
-                f"markerjit off {older.pid} '*' ends that, and then an arena of this version is "
+                f"markerjit off {older.pid} ends that, and then an arena of this version is "
                 "put beside it"
             )
 

@@ -44,7 +44,7 @@ from markerjit.patch.slots import (
 from markerjit.patch.switchable import SiteState
 from markerjit.proc.permission import check_before_looking, why_not
 from markerjit.sites import Lot, Lots, NameKind, Objects, ProbeName, discover_process, matching
-from markerjit.sites.names import EVERYTHING, check_is_marker
+from markerjit.sites.names import check_is_marker
 from markerjit.sites.verify import code_of
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import FUNCTION, RETURN
@@ -378,6 +378,8 @@ class Target:
             return self._matching_entered(name)
         if name.kind is NameKind.USDT:
             return self._matching_usdt(name)
+        if name.kind is NameKind.EVERYTHING:
+            return self._everything()
         check_is_marker(name)
         seen = self.seen
         if not seen.objects.sites:
@@ -493,9 +495,14 @@ class Target:
         for arena in self.seen.arenas.open:
             arena.refuse_newer()
 
+    def _everything(self) -> Sequence[Site]:
+        sites = self.all_sites()
+        if not sites:
+            raise NoMarkers(f"nothing is on in process {self.pid}, and it has no markers")
+        return sites
+
     def all_sites(self) -> Sequence[Site]:
-        """The sites of all markers, and those of functions, instructions, calls and USDT probes
-        that are on or altered. After `calls`, thousands of functions were on."""
+        """The sites of EVERYTHING. After `calls`, thousands of functions were on."""
         opened = self.seen.opened
         if not opened:
             return self.seen.sites
@@ -503,15 +510,6 @@ class Target:
         return self.seen._replace(
             opened=tuple(site for site in opened if site.marker in names)
         ).sites
-
-    def requested(self, name: ProbeName) -> Sequence[Site]:
-        """The sites that a switch is for, also for EVERYTHING. Raises as `matching`."""
-        if name is not EVERYTHING:
-            return self.matching(name)
-        sites = self.all_sites()
-        if not sites:
-            raise NoMarkers(f"nothing is on in process {self.pid}, and it has no markers")
-        return sites
 
     def states(self, sites: Sequence[Site]) -> list[SiteState]:
         """How sites are now: a state for each lot of them, or more where its sites differ now, and

@@ -49,6 +49,7 @@ class NameKind(Enum):
     INSTRUCTION = "instructions"
     CALL = "calls"
     LIST = "several names"
+    EVERYTHING = "whatever is on"
 
 
 class ProbeName(NamedTuple):
@@ -90,7 +91,7 @@ class ProbeName(NamedTuple):
     def is_of_stubs(self) -> bool:
         """Whether its sites are in code that nobody prepared for us, and so need stubs."""
         kinds = {part.kind for part in self.parts} or {self.kind}
-        return kinds != {NameKind.MARKER}
+        return not kinds <= {NameKind.MARKER, NameKind.EVERYTHING}
 
 
 _FUNCTION = r"(?:(?P<file>[^@:]+):(?!:))??(?P<name>[^@:](?:[^@:]|::)*?)(?:@(?P<object>[^@]+?))?"
@@ -109,8 +110,9 @@ _MOST = 4096
 """Names of a list, braces expanded."""
 
 
-EVERYTHING = ProbeName("", NameKind.MARKER, "*")
-"""Whatever is on: markers, functions, instructions, calls and USDT probes. No text is it."""
+EVERYTHING = ProbeName("", NameKind.EVERYTHING, "*")
+"""All markers, and what else is on or altered: functions, instructions, calls and USDT probes. It
+is no text's name."""
 
 
 @lru_cache(maxsize=64)

@@ -344,3 +344,35 @@ def test_child_of_a_fork_is_switched_by_itself(target: Callable) -> None:
     assert (inherited.mode, off.mode) == (Mode.JUMP, None)
     assert len(events) == 20
     assert parents.hits == 7
+
+
+def test_a_pattern_that_is_off_again_is_of_what_was_opened_since(target: Callable) -> None:
+    """A session remembers its switches. A function that got its stub since is none of them."""
+    program = target(PROGRAM)
+    before = code_of(program)
+
+    with markerjit.attach(program.pid) as session:
+        session.on(name_of("turn"))
+        session.off(f"func:{PROGRAM}:*")
+        session.on(name_of("landing"))
+        session.on(name_of("turn"))
+        session.off(f"func:{PROGRAM}:*")
+        on = [marker.name for marker in session.status() if marker.on]
+
+    assert on == []
+    assert code_of(program) == before
+
+
+def test_everything_is_off_again_whatever_is_on(target: Callable) -> None:
+    program = target(PROGRAM)
+    before = code_of(program)
+
+    with markerjit.attach(program.pid) as session:
+        for functions in (["turn"], ["landing", "brief"], ["turn", "again"]):
+            for function in functions:
+                session.on(name_of(function))
+            assert sum(marker.on for marker in session.status()) == len(functions)
+            session.off()
+            assert code_of(program) == before
+        with pytest.raises(markerjit.NoMarkers, match="nothing is on"):
+            session.off()
