@@ -364,7 +364,7 @@ class _View:
         """The stacks of all processes as one picture."""
         joined = reduce(lambda left, right: left.plus(right), answers)
         options = self._options
-        if has_stack(joined.rows):
+        if has_stack(row.key for row in joined.rows):
             title = f"{self._what} of {options.pattern}"
             markerjit.write_calls(joined.stacks(title), options.output, force=options.force)
         else:
@@ -397,26 +397,25 @@ def print_table(
 ) -> None:
     """Print the most frequent keys with these columns behind them, and how much there is in all."""
     rows = answers.rows[: options.top]
-    if has_stack(rows):
-        _print_blocks(rows, options, header, cells)
+    keys, names = [row.key for row in rows], key_header(options.by)
+    words = [key_words(row.key, row.names) for row in rows]
+    if has_stack(keys):
+        lines = [[*cells(row), *more] for row, more in zip(rows, words, strict=True)]
+        print_blocks([*header, *names], lines, keys)
     elif rows:
-        lines = [[*key_words(row.key, row.names), *cells(row)] for row in rows]
-        output.print_table([*key_header(options.by), *header], lines)
+        lines = [[*more, *cells(row)] for row, more in zip(rows, words, strict=True)]
+        output.print_table([*names, *header], lines)
     output.say(summary_words(answers, len(rows)) if options.by else events_words(answers))
 
 
-def _print_blocks(
-    rows: Sequence[AggregateRow],
-    options: argparse.Namespace,
-    header: Sequence[str],
-    cells: Callable[[AggregateRow], Sequence[str]],
+def print_blocks(
+    header: Sequence[str], rows: Sequence[Sequence[str]], keys: Iterable[Sequence[object]]
 ) -> None:
-    """Print keys with stacks: what was added up, and the frames below it."""
-    names = key_header(options.by)
-    for row in rows:
-        words = zip((*header, *names), (*cells(row), *key_words(row.key, row.names)), strict=True)
-        output.say("  ".join(f"{name} {cell}" for name, cell in words))
-        for line in key_lines(row.key):
+    """Print rows whose keys have stacks: each as a line of names and cells, and the frames below
+    it."""
+    for row, key in zip(rows, keys, strict=True):
+        output.say("  ".join(f"{name} {cell}" for name, cell in zip(header, row, strict=True)))
+        for line in key_lines(key):
             output.say(f"    {line}", hanging=8)
 
 

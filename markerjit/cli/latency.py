@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import markerjit
 from markerjit.cli import adding, arguments, launching, output, recording, targets
 from markerjit.cli.end import End
-from markerjit.facts.aggregates import key_header, key_lines, key_words
+from markerjit.facts.aggregates import has_stack, key_header, key_words
 from markerjit.facts.latencies import (
     CALL_HEADER,
     call_cells,
@@ -260,13 +260,8 @@ class _View:
         header = [*key_header(options.by or "name"), *CALL_HEADER]
         rows = latencies.rows[: options.top]
         cells = [[*key_words(row.key, row.names), *call_cells(row)] for row in rows]
-        frames = [[*key_lines(row.key)] for row in rows]
-        if any(frames):
-            for row_cells, below in zip(cells, frames, strict=True):
-                words = zip(header, row_cells, strict=True)
-                output.say("  ".join(f"{name} {cell.strip()}" for name, cell in words))
-                for frame in below:
-                    output.say(f"    {frame}", hanging=8)
+        if has_stack(row.key for row in rows):
+            adding.print_blocks(header, cells, [row.key for row in rows])
         else:
             output.print_table(header, cells)
         left = len(latencies.rows) - len(rows)

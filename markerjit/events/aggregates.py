@@ -270,17 +270,22 @@ def with_stacks(
     stack_of: Callable[[int], WalkedStack | None],
     lost: int,
 ) -> Answers:
-    """The answers with stacks in the place of their numbers, of which `lost` have none. A stack may
-    have several."""
-    places = [at for at, part in enumerate(parts) if part.type is Type.STACK]
-    rows = []
-    for row in answers.rows:
-        values = list(row.key)
-        for at in places:
-            number = values[at]
-            values[at] = stack_of(number) if isinstance(number, int) else None
-        rows.append(row._replace(key=tuple(values)))
+    """The answers with stacks in the place of their numbers, of which a stack may have several, and
+    `lost` events have none."""
+    rows = (row._replace(key=with_stacks_in(row.key, parts, stack_of)) for row in answers.rows)
     return answers._replace(rows=_sorted(_by_key(rows)), lost_stacks=lost)
+
+
+def with_stacks_in(
+    key: Sequence[KeyValue],
+    parts: Sequence[KeyPart],
+    stack_of: Callable[[int], WalkedStack | None],
+) -> tuple[KeyValue, ...]:
+    """The key with stacks in the place of their numbers."""
+    return tuple(
+        (stack_of(value) if isinstance(value, int) else None) if part.type is Type.STACK else value
+        for value, part in zip(key, parts, strict=True)
+    )
 
 
 def _kind(row: AggregateRow) -> tuple[object, ...]:

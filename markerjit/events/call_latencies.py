@@ -10,12 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 import markerjit.abi as abi
 from markerjit.arena.aggregates import Words
-from markerjit.events.aggregates import key_values, more
-from markerjit.events.latencies import Known, Latencies, LatencyRow, PairEnd, SlowPair, fields_of
+from markerjit.events.aggregates import key_values, more, with_stacks_in
+from markerjit.events.latencies import (
+    Known,
+    Latencies,
+    LatencyRow,
+    PairEnd,
+    SlowPair,
+    by_key,
+    fields_of,
+)
 from markerjit.questions.aggregates import KeyPart
 from markerjit.questions.buckets import Sketch
 from markerjit.questions.latencies import SCALE, WORDS
-from markerjit.questions.types import Type
 from markerjit.ring.clock import Calibration
 from markerjit.sites.names import SUFFIX
 from markerjit.tuples import NamedTuple
@@ -92,29 +99,9 @@ def with_stacks(
     parts: Sequence[KeyPart],
     stack_of: Callable[[int], WalkedStack | None],
 ) -> Latencies:
-    """The same with stacks in the place of their numbers. A stack may have several."""
-    rows: dict[object, LatencyRow] = {}
-    for row in latencies.rows:
-        values = tuple(
-            (stack_of(value) if isinstance(value, int) else None)
-            if part.type is Type.STACK
-            else value
-            for value, part in zip(row.key, parts, strict=True)
-        )
-        made = row._replace(key=values)
-        rows[values] = _joined(rows[values], made) if values in rows else made
-    return latencies._replace(rows=tuple(sorted(rows.values(), key=lambda row: -row.sum_ns)))
-
-
-def _joined(row: LatencyRow, other: LatencyRow) -> LatencyRow:
-    """Both as the calls of one key."""
-    counts = Counter(row.sketch.counts)
-    counts.update(other.sketch.counts)
-    longest = None
-    if row.longest_ns is not None and other.longest_ns is not None:
-        longest = max(row.longest_ns, other.longest_ns)
-    sketch = Sketch(SCALE, dict(counts))
-    return row._replace(sketch=sketch, sum_ns=row.sum_ns + other.sum_ns, longest_ns=longest)
+    """The same with stacks in the place of their numbers, of which a stack may have several."""
+    rows = (row._replace(key=with_stacks_in(row.key, parts, stack_of)) for row in latencies.rows)
+    return latencies._replace(rows=by_key(rows))
 
 
 def slow_calls(

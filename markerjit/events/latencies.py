@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import markerjit.abi as abi
 from markerjit.arena.aggregates import Pairs
@@ -105,11 +105,6 @@ class Latencies(NamedTuple):
     def plus(self, other: Latencies) -> Latencies:
         """These and those of another process, as those of one."""
         check_is("other", other, Latencies)
-        rows: dict[tuple[KeyValue, ...], LatencyRow] = {}
-        for row in (*self.rows, *other.rows):
-            before = rows.setdefault(row.key, row)
-            if before is not row:
-                rows[row.key] = before.plus(row)
         numbers = {
             name: value + getattr(other, name)
             for name, value in self._asdict().items()
@@ -118,7 +113,7 @@ class Latencies(NamedTuple):
         return self._replace(
             sketch=self.sketch.plus(other.sketch),
             longest_ns=_longest(self.longest_ns, other.longest_ns),
-            rows=tuple(sorted(rows.values(), key=lambda row: -row.sum_ns)),
+            rows=by_key((*self.rows, *other.rows)),
             **numbers,
         )
 
@@ -143,6 +138,15 @@ class Latencies(NamedTuple):
         """The time that this fraction of all pairs does not exceed, nanoseconds; None where there
         are none. It differs by at most 2 % from one that was there."""
         return _quantile(self.sketch, fraction)
+
+
+def by_key(rows: Iterable[LatencyRow]) -> tuple[LatencyRow, ...]:
+    """Those with the same key as one, and those that had the most time in all first."""
+    known: dict[tuple[KeyValue, ...], LatencyRow] = {}
+    for row in rows:
+        before = known.get(row.key)
+        known[row.key] = before.plus(row) if before else row
+    return tuple(sorted(known.values(), key=lambda row: -row.sum_ns))
 
 
 def _longest(left: int | None, right: int | None) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from markerjit.events.aggregates import AggregateRow, Answers, KeyValue, Statistics
 from markerjit.facts import Json
@@ -84,9 +84,9 @@ def _cell(value: object) -> str:
     return value.labels[-1] if isinstance(value, WalkedStack) else str(value)
 
 
-def has_stack(rows: Sequence[AggregateRow]) -> bool:
-    """Whether a key has a stack."""
-    return any(isinstance(value, WalkedStack) for row in rows for value in row.key)
+def has_stack(keys: Iterable[Sequence[object]]) -> bool:
+    """Whether one of these keys has a stack."""
+    return any(isinstance(value, WalkedStack) for key in keys for value in key)
 
 
 def key_lines(key: Sequence[object]) -> Iterator[str]:
