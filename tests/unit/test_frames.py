@@ -72,8 +72,9 @@ def test_a_line_has_the_names_and_a_reader_takes_them_from_there() -> None:
     again = StackText.of_labels(line[1:-1])
     assert [frame.label for frame in again.frames] == ["kv::get()", "x+0x90", "[no object]"]
     assert again.end == "[no table]"
-    whole = StackText.of_labels(shown(["leaf", "main"], ""))
-    assert [frame.function for frame in whole.frames] == ["leaf", "main"] and whole.end == ""
+    for labels in (["leaf", "main"], ["leaf", "operator new[]"], ["leaf", "[no object]"]):
+        whole = StackText.of_labels(shown(labels, ""))
+        assert [frame.function for frame in whole.frames] == labels and whole.end == ""
 
 
 def test_numbers_become_texts_and_numbers_again() -> None:
