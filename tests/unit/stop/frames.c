@@ -9,10 +9,13 @@
  *     alternate  it runs on an alternate stack, in .bss
  *     local      the alternate stack is an array on the same stack
  *     coroutine  what is interrupted has its stack on the heap
- *     pieces     the stack is of two mappings, one above the other, and both are in use with a
- * depth of 48 KiB nested     the handler is interrupted by another, on the same stack above      on
- * an alternate stack below      and the first one runs on it already thread     plain, in a thread
- * that is not the first call       no handler: the span ends with a system call that is waited in
+ *     pieces     the stack is of two mappings, one above the other; with a DEPTH of 48 KiB both
+ *                are in use
+ *     nested     the handler is interrupted by another, on the same stack
+ *     above      and the other runs on an alternate stack
+ *     below      and the first one runs on it already
+ *     thread     plain, in a thread that is not the first
+ *     call       no handler: the span ends with a system call that is waited in
  *     uring      no handler: a thread of the kernel is in the process, which has no stack
  *     huge       no handler: the stack is the start of 300 MiB
  *     lost       no handler: the stack pointer is no address, for good
