@@ -17,7 +17,5 @@ def test_functions_are_armed_again_and_again_in_a_program_at_work() -> None:
     armings = arm(Bash(), 8, "[a-e]*")
 
     assert armings.wrong == []
-    assert armings.times == 8
     assert armings.functions > 200
-    assert armings.works >= 16
     assert armings.entered > 8 * armings.functions

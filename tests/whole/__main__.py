@@ -20,24 +20,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
 import markerjit
-from markerjit.calls.graph import NotOpened
-from markerjit.errors import MarkerError
-from markerjit.session.called import plan_functions
-from markerjit.session.openings import silent
-from markerjit.sites import parse_name
-from tests.whole.programs import PROGRAMS, Missing, Program, Running
+from tests.whole.functions import all_of, code_of, hits_of
+from tests.whole.programs import Program, Running
+from tests.whole.table import Row, print_table
 
 COLUMNS = (
     ("program", 14), ("functions", 10), ("open", 10), ("exits", 10), ("entered", 16), ("left", 16),
     ("differ", 8), ("on", 8), ("off", 8), ("work", 8), ("open ", 8),
 )  # fmt: skip
 _SHOWN = 10
-BOTH = ("", ":return")
 
 
 class Outcome(NamedTuple):
@@ -63,35 +58,21 @@ def main() -> int:
     """Run the programs that are asked for; the exit code."""
     names = os.environ.get("WHOLE", "").split()
     rounds = int(os.environ.get("WHOLE_ROUNDS", "1"))
-    chosen = [program for program in PROGRAMS if not names or program.name in names]
-    if not chosen:
-        known = ", ".join(program.name for program in PROGRAMS)
-        print(f"WHOLE names none of the programs {known}", file=sys.stderr)
-        return 2
-    print("".join(f"{title:>{width}}" for title, width in COLUMNS))
-    wrong: list[str] = []
-    for program in chosen:
-        try:
-            outcome = run(program, rounds)
-        except Missing as missing:
-            print(f"{program.name:>14}  not here: {missing}")
-            continue
-        print(line(program.name, outcome), flush=True)
-        for name, more in Counter(outcome.differing).most_common(_SHOWN):
-            print(f"{'':14}  {name}: {more:,} more entered than left")
-        wrong += [f"{program.name}: {each}" for each in outcome.wrong]
-    print("\n".join(wrong) or "as it should be")
-    return 1 if wrong else 0
+    return print_table(names, COLUMNS, lambda program: row(run(program, rounds)))
 
 
-def line(name: str, outcome: Outcome) -> str:
-    """The line of a program."""
+def row(outcome: Outcome) -> Row:
+    """The line of a program, and the functions that differ most."""
     numbers = (
         outcome.functions, outcome.opened, outcome.exits, outcome.entered, outcome.left,
         len(outcome.differing),
     )  # fmt: skip
-    cells = [name, *(f"{number:,}" for number in numbers), *(f"{s:.2f}" for s in outcome.took)]
-    return "".join(f"{cell:>{width}}" for cell, (_, width) in zip(cells, COLUMNS, strict=True))
+    cells = [*(f"{number:,}" for number in numbers), *(f"{s:.2f}" for s in outcome.took)]
+    notes = [
+        f"{name}: {more:,} more entered than left"
+        for name, more in Counter(outcome.differing).most_common(_SHOWN)
+    ]
+    return Row(cells, outcome.wrong, notes)
 
 
 def run(program: Program, rounds: int) -> Outcome:
@@ -149,62 +130,5 @@ def _opened(
     )  # fmt: skip
 
 
-def all_of(
-    session: markerjit.Session, running: Running, select: str = "*"
-) -> tuple[str, list[NotOpened]]:
-    """A pattern of all functions with such names that can be open at the entry and at every exit at
-    once, without breakpoints, which a thread that blocks their signal would not survive; and the
-    others."""
-    entries = ",".join(f"func:{each}:{select}" for each in running.objects)
-    name = parse_name(entries)
-    planned = plan_functions(session._target, name, breakpoints=False, progress=silent)
-    closed = sorted({each.name for each in planned.not_opened})
-    parts = [f"func:{each}:{select}{behind}" for each in running.objects for behind in BOTH]
-    parts += [f"!func:{each}{behind}" for each in closed for behind in BOTH]
-    return ",".join(parts), list(planned.not_opened)
-
-
-def hits_of(
-    states: list[markerjit.MarkerStatus],
-) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """By the name of the function, how often it was entered and left, and how many exits it has, of
-    those that are open."""
-    entered: Counter[str] = Counter()
-    left: Counter[str] = Counter()
-    exits: Counter[str] = Counter()
-    for state in states:
-        if not state.mode:
-            continue
-        name = state.name.removeprefix("func:")
-        if name.endswith(":return"):
-            name = name.removesuffix(":return")
-            left[name] += state.hits
-            exits[name] += len(state.sites)
-        else:
-            entered[name] += state.hits
-    return entered, left, exits
-
-
-def code_of(running: Running) -> bytes:
-    """The bytes of the code of the objects that are opened."""
-    parts = []
-    proc = Path(f"/proc/{running.pid}")
-    with (proc / "maps").open() as maps, (proc / "mem").open("rb") as memory:
-        for text in maps:
-            fields = text.split(maxsplit=5)
-            path = fields[5].strip() if len(fields) > 5 else ""
-            if "x" in fields[1] and any(
-                fnmatch(path, each) or fnmatch(Path(path).name, each) for each in running.objects
-            ):
-                start, end = (int(number, 16) for number in fields[0].split("-"))
-                memory.seek(start)
-                parts.append(memory.read(end - start))
-    assert parts
-    return b"".join(parts)
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except MarkerError as error:
-        sys.exit(str(error))
+    sys.exit(main())

@@ -2,10 +2,10 @@
 
 The program does its work over and over, and meanwhile all its functions are opened where they are
 entered and at all their exits, and closed again, by one session. Each work must come to the result
-that it has untouched, each time that all is open functions must have been entered, and each time
-that all is off the code must be byte for byte what it was at first.
+that it has untouched. Each time the same functions must be open, and have been entered, and each
+time that all is off the code must be byte for byte what it was at first.
 
-    WHOLE     the programs, by name; redis-server by default
+    WHOLE     the programs, by name; redis-server by default, and all if it is empty
     ARMINGS   how often; 100 by default
 
 Prints a line for each program, then what is not as it should be. The exit code is 1 if something is
@@ -20,20 +20,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import markerjit
-from markerjit.errors import MarkerError
-from tests.whole.__main__ import all_of, code_of, hits_of
-from tests.whole.programs import PROGRAMS, Missing, Program, Running
+from tests.support.timing import HANG_S, wait_until
+from tests.whole.functions import all_of, code_of, hits_of
+from tests.whole.programs import Program, Running
+from tests.whole.table import Row, print_table
 
 COLUMNS = (
     ("program", 14), ("functions", 10), ("times", 8), ("works", 8), ("entered", 16),
     ("on", 8), ("off", 8),
 )  # fmt: skip
+_LONG_S = 4 * 3600.0  # the tests of CPython take 20 minutes with all open
 
 
 class Armings(NamedTuple):
@@ -57,24 +59,36 @@ class Armings(NamedTuple):
 
 
 class _Load:
-    """A program that does its work again and again, in a thread of ours."""
+    """A program that does its work again and again, in a thread of ours.
 
-    def __init__(self, program: Program, running: Running, expected: str) -> None:
+    limit_s   in which it does its work twice, if it does not hang
+    """
+
+    def __init__(self, program: Program, running: Running, expected: str, limit_s: float) -> None:
         self.works = 0
         self.wrong: list[str] = []
         self._program, self._running, self._expected = program, running, expected
+        self._limit_s = limit_s
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._work)
+        self._thread = threading.Thread(target=self._work, daemon=True)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """It works while the context lasts."""
+        """It works while the context lasts. Raises Hangs if it does not end its work then."""
         self._thread.start()
         try:
             yield
         finally:
             self._is_over.set()
-            self._thread.join()
+            self._wait(lambda: not self._thread.is_alive(), "the end of the work")
+
+    def wait_for_a_work(self) -> None:
+        """Wait for a work that has begun since, or until something is wrong. Raises Hangs."""
+        works = self.works
+        self._wait(lambda: self.works >= works + 2 or self.wrong, "a work from begin to end")
+
+    def _wait(self, condition: Callable[[], object], what: str) -> None:
+        wait_until(condition, what, self._limit_s, 0.01)
 
     def _work(self) -> None:
         while not self._is_over.is_set():
@@ -88,14 +102,14 @@ class _Load:
                 self.wrong.append(f"the result is {result}, and untouched it was {self._expected}")
 
 
-def arm(program: Program, times: int, select: str = "*") -> Armings:
+def arm(program: Program, times: int, select: str = "*", limit_s: float = HANG_S) -> Armings:
     """Switch the functions of a program, as far as their names match, on and off so many times
-    while it works."""
+    while it works. Raises Hangs if it takes longer than the limit to do its work twice."""
     with tempfile.TemporaryDirectory(prefix="mj-armings-", dir="/tmp") as name:
         os.chmod(name, 0o755)
         with program.running(Path(name)) as running:
             expected = program.work(running)
-            load = _Load(program, running, expected)
+            load = _Load(program, running, expected, limit_s)
             with markerjit.attach(running.pid) as session:
                 pattern, _ = all_of(session, running, select)
                 before = code_of(running)
@@ -111,7 +125,8 @@ def _armed(
     before: bytes,
     load: _Load,
 ) -> Armings:
-    functions = total = 0
+    functions: set[str] = set()
+    total = 0
     on_s: list[float] = []
     off_s: list[float] = []
     wrong = load.wrong
@@ -119,23 +134,25 @@ def _armed(
         start = time.monotonic()
         session.on(pattern)
         on_s.append(time.monotonic() - start)
-        works = load.works
-        while load.works < works + 2 and not wrong:  # one that has begun since, to its end
-            time.sleep(0.01)
+        load.wait_for_a_work()
         entered, left, _ = hits_of(session.statistics(pattern))
-        functions = len(entered.keys() & left.keys())
+        opened = entered.keys() & left.keys()
+        functions = functions or opened
         total += sum(entered.values())
+        if opened != functions:
+            wrong.append(f"other functions are open in turn {turn}: {sorted(opened ^ functions)}")
         if not sum(entered.values()):
-            wrong.append(f"no function was entered, the {turn}. time")
+            wrong.append(f"no function was entered in turn {turn}")
         start = time.monotonic()
         session.off(pattern)
         off_s.append(time.monotonic() - start)
         if code_of(running) != before:
-            wrong.append(f"the code is not what it was, off for the {turn}. time")
+            wrong.append(f"the code is not what it was after turn {turn}")
         if wrong:
             break
     return Armings(
-        functions, turn, load.works, total, statistics.median(on_s), statistics.median(off_s), wrong
+        len(functions), turn, load.works, total, statistics.median(on_s), statistics.median(off_s),
+        wrong,
     )  # fmt: skip
 
 
@@ -143,35 +160,18 @@ def main() -> int:
     """Arm the programs that are asked for; the exit code."""
     names = os.environ.get("WHOLE", "redis-server").split()
     times = int(os.environ.get("ARMINGS", "100"))
-    chosen = [program for program in PROGRAMS if program.name in names]
-    if not chosen or times < 1:
-        known = ", ".join(program.name for program in PROGRAMS)
-        print(f"WHOLE names none of the programs {known}, or ARMINGS is 0", file=sys.stderr)
+    if times < 1:
+        print(f"ARMINGS is {times}; at least 1 is needed", file=sys.stderr)
         return 2
-    print("".join(f"{title:>{width}}" for title, width in COLUMNS))
-    wrong: list[str] = []
-    for program in chosen:
-        try:
-            armings = arm(program, times)
-        except Missing as missing:
-            print(f"{program.name:>14}  not here: {missing}")
-            continue
-        print(line(program.name, armings), flush=True)
-        wrong += [f"{program.name}: {each}" for each in armings.wrong]
-    print("\n".join(wrong) or "as it should be")
-    return 1 if wrong else 0
+    return print_table(names, COLUMNS, lambda program: row(arm(program, times, limit_s=_LONG_S)))
 
 
-def line(name: str, armings: Armings) -> str:
+def row(armings: Armings) -> Row:
     """The line of a program."""
     numbers = (armings.functions, armings.times, armings.works, armings.entered)
-    cells = [name, *(f"{number:,}" for number in numbers)]
-    cells += [f"{armings.on_s:.2f}", f"{armings.off_s:.2f}"]
-    return "".join(f"{cell:>{width}}" for cell, (_, width) in zip(cells, COLUMNS, strict=True))
+    cells = [*(f"{number:,}" for number in numbers), f"{armings.on_s:.2f}", f"{armings.off_s:.2f}"]
+    return Row(cells, armings.wrong)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except MarkerError as error:
-        sys.exit(str(error))
+    sys.exit(main())
