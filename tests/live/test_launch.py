@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,10 @@ BUILDS = ("truth_start", "truth_start_static")
 SU = Path("/usr/bin/su")
 """A program of root that is set-user-ID."""
 WHOLE_LIFE = ["truth_constructed", "truth_main", "truth_end"]
+needs_su = pytest.mark.skipif(
+    not (SU.exists() and SU.stat().st_mode & stat.S_ISUID),
+    reason=f"needs {SU}, set-user-ID (Debian package util-linux)",
+)
 in_both_builds = pytest.mark.parametrize("name", BUILDS)
 
 
@@ -377,17 +382,17 @@ def test_program_with_more_rights_is_refused(
 
 
 @pytest.mark.user
-@pytest.mark.skipif(not SU.exists(), reason=f"needs {SU}")
+@needs_su
 def test_program_of_root_that_gives_its_rights_is_refused() -> None:
     refused([SU, "--version"], f"{SU} is set-user-ID, and would run without those rights; start")
 
 
 @pytest.mark.user
-@pytest.mark.skipif(not SU.exists(), reason=f"needs {SU}")
+@needs_su
 def test_program_that_gives_its_rights_runs_when_a_program_that_is_followed_executes_it(
     start: Callable[[str], Path],
 ) -> None:
-    """It has no more rights than the one that executes it then, which for this it needs not."""
+    """It runs with no more rights than the program that executes it."""
     words = ("sh", "-c", f"{start('truth_start')} && exec {SU} --version")
 
     done = cli("trace", "*", "--follow", "--", *words)
