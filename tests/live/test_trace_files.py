@@ -230,11 +230,10 @@ def test_trace_and_read_print_alike(target: Callable, tmp_path: Path, args: list
     }
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_is_no_marker_is_read_again(target: Callable, tmp_path: Path, suffix: str) -> None:
-    """USDT probes, functions and their returns."""
+def test_what_is_no_marker_is_read_again(target: Callable, tmp_path: Path) -> None:
+    """USDT probes, functions and returns. For all formats see tests/unit/test_trace_formats.py."""
     program = target("truth_usdt")
-    path = tmp_path / f"events.{suffix}"
+    path = tmp_path / "events.ctf"
     patterns = ("truth:turn", "func:turn", "func:turn:return")
 
     with (

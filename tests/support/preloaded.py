@@ -1,11 +1,15 @@
-"""A library that is preloaded into a controller, and a process that only sleeps."""
+"""A controller with a library that is preloaded into it, and a process that only sleeps."""
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.programs import ROOT
 
 _OPTIONS = ["-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
 
@@ -15,6 +19,20 @@ def build_preloaded(source: Path, directory: Path) -> Path:
     path = directory / f"{source.stem}.so"
     subprocess.run(["gcc", *_OPTIONS, "-o", path, source], check=True)
     return path
+
+
+def run_preloaded(library: Path, script: str, *arguments: object, **environment: str) -> str:
+    """What a script of Python prints, with the library preloaded into it."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "LD_PRELOAD": str(library), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
 @contextmanager

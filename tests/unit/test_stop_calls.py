@@ -3,9 +3,7 @@ how often memory is read and written."""
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +12,7 @@ import pytest
 
 from markerjit.remote import native
 from tests.support.handling import Handling
-from tests.support.preloaded import build_preloaded, sleeping
-from tests.support.programs import ROOT
+from tests.support.preloaded import build_preloaded, run_preloaded, sleeping
 
 SOURCE = Path(__file__).parent / "stop" / "calls.c"
 
@@ -119,15 +116,8 @@ def switch(preloaded: Path, sleeper: subprocess.Popen[bytes], lines: list[str]) 
     code, words = (int(line.partition("-")[0], 16) for line in lines)
 
     def switch(mapped: str, **environment: str) -> tuple[int, int, dict[str, int]]:
-        done = subprocess.run(
-            [sys.executable, "-c", SWITCH, str(sleeper.pid), str(words), str(code), mapped],
-            cwd=ROOT,
-            env={**os.environ, "LD_PRELOAD": str(preloaded), **environment},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        outcome, counted = done.stdout.splitlines()
+        printed = run_preloaded(preloaded, SWITCH, sleeper.pid, words, code, mapped, **environment)
+        outcome, counted = printed.splitlines()
         status, threads = map(int, outcome.split())
         calls = {name: int(value) for name, value in (pair.split("=") for pair in counted.split())}
         return status, threads, calls
@@ -151,15 +141,8 @@ def write_words(
     preloaded: Path, pid: int, quiescence: int, words: list[int]
 ) -> tuple[list[int], dict[str, int], str]:
     """The status and how many edits were written, the calls, and whether all stand there."""
-    done = subprocess.run(
-        [sys.executable, "-c", WORDS, *map(str, (pid, quiescence, *words))],
-        cwd=ROOT,
-        env={**os.environ, "LD_PRELOAD": str(preloaded)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    outcome, counted, stand = done.stdout.splitlines()
+    printed = run_preloaded(preloaded, WORDS, pid, quiescence, *words)
+    outcome, counted, stand = printed.splitlines()
     calls = dict(pair.split("=") for pair in counted.split())
     return [*map(int, outcome.split())], {name: int(calls[name]) for name in calls}, stand
 
@@ -217,16 +200,9 @@ def test_a_frame_is_found_whether_the_kernel_tells_of_one_mapping_or_of_all(
     child = start_child(Handling, kind, depth)
     child.wait_asleep()
 
-    done = subprocess.run(
-        [sys.executable, "-c", SPAN, str(child.pid), str(child.span)],
-        cwd=ROOT,
-        env={**os.environ, "LD_PRELOAD": str(preloaded), **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    status = int(run_preloaded(preloaded, SPAN, child.pid, child.span, **environment))
 
-    assert int(done.stdout) == native.IN_SPAN
+    assert status == native.IN_SPAN
 
 
 @pytest.mark.parametrize("environment", [{}, {"OLD_KERNEL": "1"}])

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.preloaded import build_preloaded, sleeping
-from tests.support.programs import ROOT
+from tests.support.preloaded import build_preloaded, run_preloaded, sleeping
 
 SOURCE = Path(__file__).parent / "stop" / "cpu.c"
 
@@ -46,13 +43,4 @@ def test_threads_are_stopped_from_any_cpu(
     preloaded: Path, sleeper: subprocess.Popen[bytes], cpu: int
 ) -> None:
     """-1: the kernel does not say. From 1024 on, a CPU does not fit into the C library's set."""
-    done = subprocess.run(
-        [sys.executable, "-c", STOP, str(sleeper.pid)],
-        cwd=ROOT,
-        env={**os.environ, "LD_PRELOAD": str(preloaded), "CPU": str(cpu)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert (done.stdout, done.stderr) == ("0 1\n", "")
+    assert run_preloaded(preloaded, STOP, sleeper.pid, CPU=str(cpu)) == "0 1\n"

@@ -308,6 +308,17 @@ def words_written(count: int) -> bytes:
     return b"".join(change.new + bytes(24) for change in WORDS[:count]).ljust(32 * 40, b"\0")
 
 
+def failing_at_word_20(library: ctypes.CDLL, *errors: int) -> FaultyMemory:
+    """A memory where the first call that writes this word fails, and the calls after it, each with
+    one of these errors."""
+    undisturbed = FaultyMemory(library, bytes(32 * 40))
+    assert undisturbed.apply(WORDS, nobody_runs=True) == native.OK
+    number = undisturbed.steps.index((WRITE, WORDS[20].address))
+    memory = FaultyMemory(library, bytes(32 * 40))
+    memory.faults |= dict(enumerate(errors, number))
+    return memory
+
+
 def test_many_words_of_data_are_written_one_by_one_whichever_call_does_it(
     faulty_library: ctypes.CDLL,
 ) -> None:
@@ -323,28 +334,20 @@ def test_many_words_of_data_are_written_one_by_one_whichever_call_does_it(
 def test_where_many_words_cannot_be_written_at_once_they_are_written_singly(
     faulty_library: ctypes.CDLL,
 ) -> None:
-    memory = FaultyMemory(faulty_library, bytes(32 * 40))
+    memory = failing_at_word_20(faulty_library, errno.EFAULT)
+
     assert memory.apply(WORDS, nobody_runs=True) == native.OK
-    number = memory.steps.index((WRITE, WORDS[20].address))
-    again = FaultyMemory(faulty_library, bytes(32 * 40))
-    again.faults[number] = errno.EFAULT
 
-    assert again.apply(WORDS, nobody_runs=True) == native.OK
-
-    assert again.content == words_written(40)
-    assert again.of(WRITE).count(WORDS[20].address) == 2
+    assert memory.content == words_written(40)
+    assert memory.of(WRITE).count(WORDS[20].address) == 2
 
 
 def test_words_that_were_written_are_taken_back_where_another_one_cannot_be(
     faulty_library: ctypes.CDLL,
 ) -> None:
-    memory = FaultyMemory(faulty_library, bytes(32 * 40))
-    assert memory.apply(WORDS, nobody_runs=True) == native.OK
-    number = memory.steps.index((WRITE, WORDS[20].address))
-    again = FaultyMemory(faulty_library, bytes(32 * 40))
-    again.faults |= {number: errno.EFAULT, number + 1: errno.EFAULT, number + 2: errno.EIO}
+    memory = failing_at_word_20(faulty_library, errno.EFAULT, errno.EFAULT, errno.EIO)
 
-    assert again.apply(WORDS, nobody_runs=True) == native.ERRNO
+    assert memory.apply(WORDS, nobody_runs=True) == native.ERRNO
 
-    assert (again.report.index, again.report.error) == (20, errno.EIO)
-    assert again.content == bytes(32 * 40)
+    assert (memory.report.index, memory.report.error) == (20, errno.EIO)
+    assert memory.content == bytes(32 * 40)
