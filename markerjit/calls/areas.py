@@ -5,11 +5,16 @@ parts of one mapping: coroutines in the heap or in a variable. Where one ends an
 begins nobody says. A border between them is learned when a call goes on that had seemed to be left
 (repair.py), and borders that were learned stay.
 
+An address in no mapping is of a thread that has ended, or of one that has begun since the last
+look. So a page that was not looked for is looked for at once, and one that was at most once a
+second.
+
 What this does not do: read mappings (`look`).
 """
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -21,7 +26,8 @@ if TYPE_CHECKING:
 
 PAGE = 4096
 _MOST_LEARNED = 1024
-_MOST_GONE = 1 << 16
+_MOST_MISSED = 1 << 16
+_AGAIN_NS = 1_000_000_000
 
 
 def _nothing() -> Sequence[tuple[int, int]]:
@@ -29,24 +35,34 @@ def _nothing() -> Sequence[tuple[int, int]]:
 
 
 class Areas:
-    """The areas of a process. `look` says where its mappings begin and end now, in order."""
+    """The areas of a process. `look` says where its mappings begin and end now, in order, and
+    `clock` how many nanoseconds it is."""
 
-    def __init__(self, look: Callable[[], Sequence[tuple[int, int]]] = _nothing) -> None:
-        self._look = look
+    def __init__(
+        self,
+        look: Callable[[], Sequence[tuple[int, int]]] = _nothing,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._look, self._clock = look, clock
         self._mappings: Array = np.zeros(0, np.uint64)
-        self._gone: Array = np.zeros(0, np.uint64)  # pages that were in none at the last look
+        self._missed: Array = np.zeros(0, np.uint64)  # pages that were in none at the last looks
+        self._looked_ns = 0
         self._learned: list[int] = []
         self._borders: list[int] = []
 
     def need(self, addresses: Array) -> None:
-        """Look at the mappings again where one of these addresses is in none, and was not looked
-        for already."""
+        """Look at the mappings again where one of these addresses is in none: at most once a second
+        for one that was looked for before."""
         pages = self._unmapped(addresses)
-        if np.isin(pages, self._gone).all():
+        if not len(pages):
             return
+        now = self._clock()
+        if now - self._looked_ns < _AGAIN_NS and np.isin(pages, self._missed).all():
+            return
+        self._looked_ns = now
         flat = [border for mapping in self._look() for border in mapping]
         self._mappings = np.array(flat, np.uint64)
-        self._gone = np.union1d(self._gone, self._unmapped(addresses))[-_MOST_GONE:]
+        self._missed = np.union1d(self._missed, self._unmapped(addresses))[-_MOST_MISSED:]
         self._join()
 
     def of(self, address: int) -> int:

@@ -520,16 +520,30 @@ def test_parked_calls_of_a_thread_that_ended_end_with_it() -> None:
     assert (b.running, b.stopped, b.cut) == (0, 1, 0)
 
 
-def test_mappings_are_read_again_only_for_new_addresses() -> None:
-    looks = []
-    areas = Areas(lambda: looks.append(1) or TWO_MAPPINGS)  # type: ignore[func-returns-value]
-    unmapped = np.array([TOP + 4096], np.uint64)
+def test_mappings_are_read_again_for_new_addresses_at_once_and_for_others_after_a_second() -> None:
+    looks, now = [], [5_000_000_000]
+    mappings = [*TWO_MAPPINGS]
+    areas = Areas(lambda: looks.append(1) or mappings, lambda: now[0])  # type: ignore[func-returns-value]
+    gone = [TOP + 4096]
 
-    for addresses in ([HEAP, TOP - 8], unmapped, unmapped + np.uint64(8), [HEAP + 8]):
+    def looks_for(addresses: list[int]) -> int:
+        before = len(looks)
         areas.need(np.array(addresses, np.uint64))
+        return len(looks) - before
 
-    assert len(looks) == 2
+    asked = ([HEAP, TOP - 8], gone, [TOP + 4104], [HEAP + 8])
+    assert [looks_for(addresses) for addresses in asked] == [1, 1, 0, 0]
     assert areas.of(HEAP) == areas.of(HEAP + 4096) != areas.of(TOP - 8)
+
+    # A thread of before has ended, and another one gets its stack at the same place.
+    mappings.append((TOP + 4096, TOP + 8192))
+    now[0] += 999_999_999
+    assert looks_for(gone) == 0
+    now[0] += 1
+    assert looks_for(gone) == 1
+    now[0] += 2_000_000_000
+    assert looks_for(gone) == 0
+    assert areas.of(TOP + 4096) != areas.of(TOP + 8192)
 
 
 def test_what_lies_between_two_steps_is_not_looked_at_one_by_one() -> None:
