@@ -117,14 +117,12 @@ class Stacks:
         order = by_thread(whole)
         whole, is_exact = whole.picked(order), is_exact[order]
         self._areas.need(steps.stack)
-        unfit = _unfit(whole) | {each for each, apart in self._apart.items() if apart.parked}
-        calls = None
-        if not unfit & {*threads.tolist()}:
-            calls = _matched(whole, is_exact)
-            unfit = _not_below(calls, self._areas)
-        if calls is None or unfit:
-            others = whole.picked(~np.isin(whole.thread, [*unfit]))
-            unfit |= _not_below(_matched(others, others.kind), self._areas)
+        parked = {thread for thread, apart in self._apart.items() if apart.parked}
+        unfit = _unfit(whole) | parked.intersection(threads.tolist())
+        fit = ~np.isin(whole.thread, [*unfit]) if unfit else slice(None)
+        calls = _matched(whole.picked(fit), is_exact[fit])
+        unfit |= _not_below(calls, self._areas)
+        if unfit:
             calls = _matched(*self._repaired(whole, is_exact, unfit))
         left = _still_open(calls)
         rest = frames.picked(~is_active)

@@ -50,7 +50,7 @@ class Steps(NamedTuple):
         """How many there are."""
         return len(self.thread)
 
-    def picked(self, rows: Array) -> Steps:
+    def picked(self, rows: Array | slice) -> Steps:
         """The steps of these rows, or of this mask."""
         return Steps(*(column[rows] for column in self.columns()))
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from markerjit.calls.stacks import Calls, Frames, calls_of_frames
-from markerjit.calls.steps import CUT, ENTER, PARK, STOP, TAIL
+from markerjit.calls.steps import CUT, ENTER, STOP, TAIL
 from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class OfFunctions:
         size = len(self.timed)
         for column, kind in ((self.cut, CUT), (self.stopped, STOP), (self.tails, TAIL)):
             column += np.bincount(functions[how == kind], minlength=size)
-        timed = np.flatnonzero(exact & (how != CUT) & (how != STOP) & (how != PARK))
+        timed = np.flatnonzero(exact & (how <= TAIL))
         functions, took = functions[timed], took[timed]
         self.timed += np.bincount(functions, minlength=size)
         self.timed_ns += _summed(functions, took, size)
