@@ -128,7 +128,8 @@ def put_stubs(
         slots = Slots(target.memory, turn.seen.arena)
         slots.check_room(owner_of(each.site) for each in ready)
         made = 0
-        know_marks([each.site for each in ready])
+        sites = [each.site for each in ready]
+        know_marks(sites)
         for mapped, group in groupby(ready, key=attrgetter("site.place.object")):
             of_object = list(group)
             for at in range(0, len(of_object), _AT_ONCE):
@@ -137,8 +138,7 @@ def put_stubs(
                 preferred = min((len(of_object) - at) * _USUAL, _MOST_PREFERRED)
                 closed += _put(turn, mapped, some, slots, preferred)
                 made += len(some)
-        target.expect([each.site for each in ready])
-        target.look()
+        target.look(expected=sites)
     target.note_closed(closed)
 
 

@@ -116,7 +116,6 @@ class Target:
         self._sharing: tuple[Sequence[Site], Map[RemoteAddress, Sequence[Site]]] = (), {}
         self._opened: dict[Key, Opened] = {}
         self._left = _Left((), {}, {})
-        self._expected: tuple[tuple[Mapping, ...], Sequence[UsdtSite]] = (), ()
         check_before_looking(pid)
         self.command = command_of(pid)
         with self.known():
@@ -151,14 +150,16 @@ class Target:
                 f"process {self.pid} was released, so this cannot be used any more; attach again"
             )
 
-    def look(self, mappings: Mappings | None = None) -> Seen:
+    def look(self, mappings: Mappings | None = None, *, expected: Sequence[UsdtSite] = ()) -> Seen:
         """See the process anew. Objects are discovered again if the mapped files have changed: a
         library may have come or gone. Stacks and heaps come and go all the time, and have no
         markers. A caller that looks again and again gives the `mappings` of the process, and then
-        its maps are read only when these are not as before. Raises TargetGone."""
+        its maps are read only when these are not as before. Sites that have just got stubs are
+        `expected`: their marks are asked first, and nothing is looked for at their addresses. The
+        same goes for those that were found before. Raises TargetGone."""
         self.check_open()
         with self.memory.watched():
-            self.seen = self._with_opened(self._look(mappings))
+            self.seen = self._with_opened(self._look(mappings), expected)
         return self.seen
 
     def note_arena(self, arena: Arena) -> None:
@@ -194,7 +195,7 @@ class Target:
             arenas = find_arenas(self.pid, self.memory, maps, arenas.open)
         return Seen(text, maps, files, objects, arenas, mapped=mapped)
 
-    def _with_opened(self, seen: Seen) -> Seen:
+    def _with_opened(self, seen: Seen, expected: Sequence[UsdtSite]) -> Seen:
         """With the sites of USDT probes that have a stub. Islands have nothing but stubs, so most
         processes are asked nothing. The child of a fork has those of its parent, too."""
         islands = seen.arenas.probes.islands
@@ -216,11 +217,12 @@ class Target:
         from markerjit.session.opened import opened_sites
 
         read = Reader(self.memory.read).read
-        opened = opened_sites(read, arenas, islands, self._expected_sites(seen))
-        expected = {each.site.address for each in opened}
-        functions = self._entered_functions(seen, arenas, expected)
+        opened = opened_sites(read, arenas, islands, self._expected_sites(seen, expected))
+        known = {site.address for site in (*seen.objects.sites, *self.usdt(seen).sites)}
+        known |= {each.site.address for each in opened}
+        functions = self._entered_functions(seen, arenas, known)
         opened += opened_sites(read, arenas, islands, functions)
-        others = self._others(seen, arenas, {each.site.address for each in opened})
+        others = _others(arenas, known | {each.site.address for each in opened})
         if others:
             from markerjit.sites.instructions import instructions_at
 
@@ -235,19 +237,11 @@ class Target:
         self._opened = {key_of(each.site): each for each in opened}
         return seen._replace(opened=tuple(each.site for each in opened), tables=tables)
 
-    def expect(self, sites: Sequence[UsdtSite]) -> None:
-        """These sites have got stubs: the next look asks their marks first, and does not look for
-        what stands at their addresses. The same goes for those that it has found before."""
-        self._expected = self.seen.files, sites
-
-    def _expected_sites(self, seen: Seen) -> list[UsdtSite]:
+    def _expected_sites(self, seen: Seen, expected: Sequence[UsdtSite]) -> list[UsdtSite]:
         """The USDT sites, and others that may have a stub: each stub says whether it is theirs."""
-        usdt = self.usdt(seen).sites
-        if seen.files != self._expected[0]:
-            self._expected = seen.files, ()
         before = self._opened.values() if seen.files == self.seen.files else ()
-        sites = {key_of(site): site for site in usdt}
-        for site in (*(each.known for each in before), *self._expected[1]):
+        sites = {key_of(site): site for site in self.usdt(seen).sites}
+        for site in (*(each.known for each in before), *expected):
             sites.setdefault(key_of(site), site)
         return [*sites.values()]
 
@@ -277,14 +271,12 @@ class Target:
         return self._left
 
     def _entered_functions(
-        self, seen: Seen, arenas: Sequence[Arena], besides: Set[RemoteAddress]
+        self, seen: Seen, arenas: Sequence[Arena], known: Set[RemoteAddress]
     ) -> tuple[UsdtSite, ...]:
-        """The functions of which a table of patches has the entry: of what is neither a marker nor
-        a USDT probe, nor at an address `besides`."""
+        """The functions of which a table of patches has the entry, or an exit, at an address that
+        is not `known`."""
         from markerjit.session.opened import entry_left_at
 
-        known = {*besides, *(site.address for site in seen.objects.sites)}
-        known |= {site.address for site in self.usdt(seen).sites}
         others: set[RemoteAddress] = set()
         left: dict[RemoteAddress, int] = {}
         for arena in arenas:
@@ -313,19 +305,6 @@ class Target:
         entries = mapped_from(read, maps, left)
         functions = functions_at(self.pid, read, maps, entries)
         return tuple(sites_at(leavings_of(self.pid, read, maps, functions), set(left)))
-
-    def _others(
-        self, seen: Seen, arenas: Sequence[Arena], besides: Set[RemoteAddress]
-    ) -> set[RemoteAddress]:
-        """The same heads in tables of patches."""
-        known = {*besides, *(site.address for site in seen.objects.sites)}
-        known |= {site.address for site in self.usdt(seen).sites}
-        return {
-            RemoteAddress(entry.address)
-            for arena in arenas
-            for entry in arena.patches.entries(known)
-            if not entry.gone and entry.kind != PatchKind.HOLE
-        }
 
     def usdt(self, seen: Seen | None = None) -> UsdtSites:
         """The sites of the USDT probes of what is mapped, with a stub or without."""
@@ -607,6 +586,16 @@ class _Left(NamedTuple):
     opened: Sequence[Site]
     entries: dict[Key, Site]
     exits: dict[Key, list[Site]]
+
+
+def _others(arenas: Sequence[Arena], known: Set[RemoteAddress]) -> set[RemoteAddress]:
+    """The heads in tables of patches at addresses that are not `known`."""
+    return {
+        RemoteAddress(entry.address)
+        for arena in arenas
+        for entry in arena.patches.entries(known)
+        if not entry.gone and entry.kind != PatchKind.HOLE
+    }
 
 
 def key_of(site: Site | UsdtSite) -> Key:
