@@ -112,11 +112,12 @@ def opened_sites(
     first. A stub that does not lie in an island of the process is none: its parent may have made
     it since the fork."""
     tables = [arena.patches.look() for arena in arenas]
-    know_marks(sites)
+    stubs = ((site, [_with_known_stub(site, table, islands) for table in tables]) for site in sites)
+    with_stubs = [(site, of_site) for site, of_site in stubs if any(of_site)]
+    know_marks(site for site, _ in with_stubs)  # a process has thousands of probes without
     opened = []
-    for site in sites:
-        stubs = (_with_known_stub(site, table, islands) for table in tables)
-        alike = (_as_marked(read, site, each) for each in stubs if each)
+    for site, of_site in with_stubs:
+        alike = (_as_marked(read, site, each) for each in of_site if each)
         opened += list(islice(filter(None, alike), 1))
     return tuple(opened)
 

@@ -17,6 +17,7 @@ from markerjit.model import (
     Signature,
     UsdtSite,
 )
+from markerjit.session import opened
 from markerjit.session.opened import mark_of, opened_sites
 from markerjit.x86.forms import function_form, relative
 
@@ -75,6 +76,18 @@ def sites_found(*entries: tuple[int, PatchEntry]) -> int:
 def test_a_site_is_found_by_its_entry_and_the_mark_before_its_stub() -> None:
     assert sites_found((AT, entry_of(HEAD, jump()))) == 1
     assert sites_found() == 0
+
+
+def test_marks_are_computed_only_of_sites_with_a_stub(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: list[RemoteAddress] = []
+    monkeypatch.setattr(opened, "know_marks", lambda sites: known.extend(s.address for s in sites))
+    site = site_of()
+    without = site._replace(address=RemoteAddress(AT + 64))
+    table = Table({AT: entry_of(HEAD, jump())})
+
+    found = opened_sites(lambda at, size: mark_of(site)[-size:], [table], [ISLAND], [without, site])
+
+    assert [each.site.address for each in found] == known == [AT]
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 5])
