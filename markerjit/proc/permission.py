@@ -262,7 +262,7 @@ def check_before_borrowing(pid: int) -> None:
     Sites can still be switched where the runtime is in the process already, because that takes a
     stop and no borrowed thread. A freezer of version 1 prevents the stop, too.
     """
-    if _line(_status_text(pid), "State", "?").startswith("T"):
+    if read_status(pid).state == "T":
         raise Refused(
             f"process {pid} is stopped (SIGSTOP), so no thread of it can be borrowed to put the "
             f"runtime in; continue it with kill -CONT {pid} and try again",
