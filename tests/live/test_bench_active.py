@@ -256,3 +256,22 @@ def test_every_option_and_every_size_of_event_records_every_execution(tmp_path: 
         recorded = [form for form in part["forms"] if "record" in form["name"]]
         assert len(recorded) == sum(way.form.name.startswith("jump, record") for way in FORMS)
         assert all(form["counted"] == form["executed"] > 0 for form in recorded)
+
+
+def test_functions_are_counted_by_every_hook_that_can_be_had(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+
+    done = cli("bench", "active", "--only", "function*", "--seconds", "0.1", "--layouts", "2",
+               "--json", path)  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    run = json.loads(path.read_text())
+    missing = {entry["form"]: entry["why"] for entry in run["missing"]}
+    assert not [why for why in missing.values() if "no figure" in why]
+    names = {way.form.name for way in FORMS if way.form.name.startswith("function")}
+    for part in run["parts"]:
+        forms = {form["name"]: form for form in part["forms"]}
+        assert forms.keys() | missing.keys() >= names
+        counted = [form for form in forms.values() if "counted" in form]
+        assert len(counted) >= 5
+        assert all(form["counted"] == form["executed"] > 0 for form in counted)

@@ -7,15 +7,18 @@ import mmap
 import os
 import struct
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 
-from markerjit.apps.bench.active import debuggers, listeners, lttng, uprobes
+from markerjit.apps.bench.active import debuggers, hooks, listeners, lttng, uprobes
 from markerjit.apps.bench.active import measure as active
 from markerjit.apps.bench.active.crew import Crew
 from markerjit.apps.bench.active.listened import COUNT, EMPTY, FORMS, NOBODY, PTRACE, RECORD, UPROBE
@@ -259,6 +262,118 @@ def test_a_full_ring_has_no_figure_once_an_event_finds_room(
                     listener.hits()
             else:
                 assert listener.hits() == loops.truth()
+
+
+# ---- functions by the hooks of compilers and other tools ----------------------------------------
+
+
+@contextmanager
+def listening(
+    name: str, programs: Path, directory: Path, listener: listeners.Opening
+) -> Iterator[tuple[Loops, Listener]]:
+    """A form in one layout, with its listener at work."""
+    place = Place(SOURCES, ROOT / "native/include", programs.parent, directory, "gcc", 0)
+    starting = listeners.CREWS.get(listener, listeners.own_crew)
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    try:
+        with starting([object_of(name, directory)], cpus, place) as (crew, own):
+            loops = Loops(crew, [BY_NAME[name]], {name: [0]})
+            with listener(loops, own) as at_work:
+                yield loops, at_work
+    except (NotPermitted, Unsupported) as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in BY_NAME if name.startswith("function by ") and BY_NAME[name].by]
+)
+def test_a_hook_counts_every_call_and_nothing_else(
+    name: str, programs: Path, tmp_path: Path
+) -> None:
+    (opening,) = (opening for opening, names in LISTENERS if BY_NAME[name].by in names)
+    with listening(name, programs, tmp_path, opening) as (loops, listener):
+        (before,) = loops.truth().values()
+        loops.crew.run(0, 200, 2, loops.crew.size)
+        listener.after()
+        loops.crew.run(0, 30, 1, 1)
+        (after,) = loops.truth().values()
+
+        assert listener.hits() == {name: after}
+        assert after - before == loops.crew.size * 421 + 34
+
+
+def test_entries_and_exits_that_differ_are_no_figure() -> None:
+    name = "function by -finstrument-functions, entry and exit recorded"
+    loops = Loops(FakeCrew([]), [BY_NAME[name]], {name: [0]})
+    marker = BY_NAME[name].name_of_event(0)
+
+    def session(exits: int) -> Any:
+        statistics = [
+            SimpleNamespace(name=marker, total=9, lost=0),
+            SimpleNamespace(name=f"{marker}_exit", total=exits, lost=0),
+        ]
+        return SimpleNamespace(statistics=lambda: statistics)
+
+    assert listeners._counts(session(9), loops) == {name: 9}
+    with pytest.raises(MarkerError, match="9 entries were counted, and 8 exits"):
+        listeners._counts(session(8), loops)
+
+
+def test_uprobes_and_uretprobes_that_differ_are_no_figure(
+    nops: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "function by uprobe and uretprobe, entry and exit recorded"
+    loops = Loops(nops, [BY_NAME[name]], {name: [0]})
+    counts = iter([4] * len(nops.threads) + [3] * len(nops.threads))
+    monkeypatch.setattr(uprobes, "count", lambda descriptor: next(counts))
+    monkeypatch.setattr(uprobes, "counting", lambda spots, threads: nullcontext(
+        [0] * len(spots) * len(threads)))  # fmt: skip
+
+    with (
+        listeners.kernel(loops, Place(SOURCES, SOURCES, SOURCES, SOURCES, "gcc", 0)) as listener,
+        pytest.raises(MarkerError, match=r"\d+ entries were counted, and \d+ exits"),
+    ):
+        listener.hits()
+
+
+def test_a_missing_uftrace_is_named_with_its_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(Unsupported, match="apt-get install uftrace"):
+        hooks.uftrace(tmp_path)
+
+
+def test_a_missing_frida_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "frida", None)
+
+    with pytest.raises(Unsupported, match="pip install frida"), hooks.frida(os.getpid(), []):
+        pass
+
+
+def test_a_clang_without_the_runtime_of_xray_is_named_with_its_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "clang").write_text("#!/bin/sh\necho 'ld: cannot find xray' >&2\nexit 1\n")
+    (tmp_path / "clang").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    place = Place(SOURCES, SOURCES, SOURCES, tmp_path, "gcc", 0)
+
+    with pytest.raises(Unsupported, match=r"apt-get install libclang-rt-dev.*cannot find xray"):
+        hooks.link_crew([tmp_path / "one.so"], place)
+
+
+def test_calls_are_read_out_of_what_uftrace_says() -> None:
+    text = "        Calls  Function\n  ==========  ====\n  33564  bench_place\n  7  bench_placed\n"
+
+    assert hooks.calls_in(text) == 33564
+    assert hooks.calls_in("") == 0
+
+
+def test_a_crew_without_a_linked_loop_says_so(programs: Path) -> None:
+    with pytest.raises(MarkerError, match="there is no such object in it"):
+        Crew(programs / "crew", ["linked"], [min(os.sched_getaffinity(0))])
 
 
 # ---- LTTng ---------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from markerjit.apps.bench.active.words import answer, better
 from markerjit.apps.bench.sampling import results
 from markerjit.apps.bench.sampling.compare import Comparison
 from markerjit.apps.bench.sampling.figures import figure, signed, times
-from markerjit.apps.bench.sampling.form import BASELINE
-from markerjit.apps.bench.sampling.shapes import OURS, PEERS, report
+from markerjit.apps.bench.sampling.form import AGAIN, BASELINE
+from markerjit.apps.bench.sampling.shapes import CONTROLS, OURS, PEERS, report
 from markerjit.errors import Refused
 
 
@@ -135,3 +135,18 @@ def test_a_part_without_a_number_of_threads_is_refused(threads: object) -> None:
 
     with pytest.raises(Refused, match="threads"):
         report(run)
+
+
+def test_functions_are_compared_with_each_other_alone() -> None:
+    costs = {
+        AGAIN: 0.0, "call": 0.9, "jump, count": 6.0, "function": 1.0,
+        "function, entry counted": 5.0, "function by uprobe, entry counted": 3.0,
+    }  # fmt: skip
+    (part,) = report(made_run((1,), costs)).parts
+
+    groups = {form.name: form.group for form in part.forms}
+    assert groups["function"] == CONTROLS
+    assert groups["function, entry counted"] == OURS
+    assert groups["function by uprobe, entry counted"] == PEERS
+    assert list(better([part])) == []
+    assert "uprobe" not in " ".join(answer([part]))

@@ -3,7 +3,8 @@
  * crew.c: runs loops in several threads at once and says how long they took, for markerjit bench.
  *
  *     crew CPU,CPU,... OBJECT...    each CPU gets a thread; each object has
- *                                   `uint64_t run(uint64_t, const uint64_t *)`
+ *                                   `uint64_t run(uint64_t, const uint64_t *)`; `linked` stands
+ *                                   for the next one that was linked into this program
  *     ready objects=N threads=T
  *     run INDEX TIMES REPEAT THREADS
  *                                   the first THREADS of them: a tenth of it to warm up, then
@@ -48,6 +49,10 @@ struct worker {
 } __attribute__((aligned(128)));
 
 static struct worker workers[MOST_THREADS];
+
+/* A section of all objects that were linked into this program, in the order of their linking. */
+extern run_fn *const __start_bench_linked[] __attribute__((weak));
+extern run_fn *const __stop_bench_linked[] __attribute__((weak));
 
 static struct {
     pthread_mutex_t lock;
@@ -137,7 +142,21 @@ static unsigned start_all(char *cpus) {
     return threads;
 }
 
+static void take_linked(struct object *into) {
+    static run_fn *const *next = __start_bench_linked;
+
+    if (next == __stop_bench_linked) {
+        fprintf(stderr, "crew: there is no such object in it\n");
+        exit(2);
+    }
+    into->run = *next++;
+}
+
 static void load(struct object *into, const char *path) {
+    if (strcmp(path, "linked") == 0) {
+        take_linked(into);
+        return;
+    }
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 
     into->run = handle ? (run_fn *)dlsym(handle, "run") : NULL;

@@ -2,13 +2,17 @@
 /*
  * listen.c: a small loop around one site that is on, for markerjit bench.
  *
- *     BENCH_FORM     nothing, mark (as MJ_MODE says), call, function, usdt, rdtsc, two_rdtsc,
- * clock, nop1, nop5, lttng; store, by_hand, by_hand_ahead, by_hand_hot: into memory of the thread's
- * own; locked_own, locked_shared: to a word of the thread's own, or of all threads BENCH_MARKER for
- * mark, function and usdt: its name, so that each object's is switched by itself BENCH_EVENT    for
- * mark: what is recorded, two ints where nothing is said; more of them are the same again. ints_1,
- * ints_3, ints_4, ints_8, text_5, text_40, text_200 BENCH_SKIP     bytes before the loop, in a
- * page: layout alone may move a result
+ *     BENCH_FORM     nothing, mark (as MJ_MODE says), call, function, hooked, usdt, rdtsc,
+ *                    two_rdtsc, clock, nop1, nop5, lttng; store, by_hand, by_hand_ahead,
+ *                    by_hand_hot: into memory of the thread's own; locked_own, locked_shared: to a
+ *                    word of the thread's own, or of all threads
+ *     BENCH_MARKER   for mark, function, usdt and hooked: its name, so that each object's is
+ *                    switched by itself
+ *     BENCH_EVENT    for mark: what is recorded, two ints where nothing is said; more of them are
+ *                    the same again. ints_1, ints_3, ints_4, ints_8, text_5, text_40, text_200
+ *     BENCH_HOOK     for hooked: see hooks.h
+ *     BENCH_LINKED   the object becomes a part of crew, which finds its loop in a section
+ *     BENCH_SKIP     bytes before the loop, in a page: layout alone may move a result
  *
  * The site has two ints, which the loop needs anyway. As in hot.c the rounds do not wait for each
  * other. nop1 and nop5 are places for another tool's breakpoint, at the symbol `bench_place`; what
@@ -39,6 +43,7 @@
 #define IS_locked_shared 6
 #define IS_lttng 7
 #define IS_usdt 9
+#define IS_hooked 10
 #define IS_FORM CAT(IS_, BENCH_FORM)
 
 #define PLACE(bytes)                                                                               \
@@ -108,14 +113,36 @@ __attribute__((noinline, noipa, section(".text.bench_callee"))) static void benc
 }
 #define SITE_call(a, b) bench_callee(a, b)
 
-#elif IS_FORM == IS_function
+#elif IS_FORM == IS_function || IS_FORM == IS_hooked
 
-/* Long enough that its entry and its exit can be open at once. */
-__attribute__((noinline, noipa, visibility("default"), section(".text.bench_callee"))) int
-BENCH_MARKER(int a, int b) {
+#if IS_FORM == IS_function
+#define CALLEE BENCH_MARKER
+#define HOOKED
+#define BODY
+#else
+#include "hooks.h"
+#ifdef BENCH_LINKED
+#define CALLEE CAT(bench_place_, BENCH_SKIP)
+#else
+#define CALLEE bench_place
+#endif
+#endif
+#ifdef __clang__
+#define NOIPA
+#else
+#define NOIPA noipa,
+#endif
+
+/* Long enough that its entry and its exit can be open at once. Without the assembly clang would
+ * leave out calls whose result nobody needs. */
+__attribute__((noinline, NOIPA visibility("default"), section(".text.bench_callee"))) HOOKED int
+CALLEE(int a, int b) {
+    __asm__ volatile("" : "+r"(a));
+    BODY;
     return ((a + b) ^ 0x12345) * 0x54321;
 }
-#define SITE_function(a, b) (void)BENCH_MARKER(a, b)
+#define SITE_function(a, b) (void)CALLEE(a, b)
+#define SITE_hooked(a, b) (void)CALLEE(a, b)
 
 #elif IS_FORM == IS_clock
 
@@ -223,8 +250,12 @@ static uint64_t word __attribute__((aligned(128)));
 
 __asm__(".text\n\t.p2align 12\n\t.skip " STRING(BENCH_SKIP));
 
-__attribute__((visibility("default"), noinline)) uint64_t run(uint64_t times,
-                                                              const uint64_t *data) {
+#ifdef BENCH_LINKED
+#define run CAT(run_, BENCH_SKIP)
+#endif
+
+__attribute__((visibility("default"), noinline, no_instrument_function)) uint64_t
+run(uint64_t times, const uint64_t *data) {
     uint64_t sum = 0;
 
     BEFORE
@@ -237,3 +268,8 @@ __attribute__((visibility("default"), noinline)) uint64_t run(uint64_t times,
     }
     return sum;
 }
+
+#ifdef BENCH_LINKED
+typedef uint64_t run_fn(uint64_t times, const uint64_t *data);
+__attribute__((section("bench_linked"), used)) static run_fn *const linked = run;
+#endif

@@ -12,17 +12,20 @@ from markerjit.apps.bench.sampling.child import Child
 
 class Crew(Child):
     """Loops of some objects, run by up to as many threads as there are CPUs, each on its own.
-    `popen` are more arguments of subprocess.Popen."""
+    `under` is a command that starts the program, and `popen` are more arguments of
+    subprocess.Popen."""
 
     def __init__(
         self,
         program: Path,
-        objects: Sequence[Path],
+        objects: Sequence[Path | str],
         cpus: Sequence[int],
         popen: Mapping[str, Any] | None = None,
+        under: Sequence[object] = (),
     ) -> None:
         self.size = len(cpus)
-        super().__init__("crew", [program, ",".join(map(str, cpus)), *objects], popen=popen)
+        command = [*under, program, ",".join(map(str, cpus)), *objects]
+        super().__init__("crew", command, popen=popen)
 
     @property
     def threads(self) -> list[int]:

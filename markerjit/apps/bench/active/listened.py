@@ -7,7 +7,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, CALL, Form
@@ -31,7 +31,20 @@ LTTNG_TID = "lttng_tid"
 ENTRY_COUNT = "entry_count"
 ENTRY = "entry"
 LEAVING = "leaving"
+HOOK = "hook"
+XRAY_ENTRY = "xray_entry"
+XRAY_BOTH = "xray_both"
+UFTRACE = "uftrace"
+FRIDA = "frida"
 """The names of listeners."""
+
+
+class Probed(NamedTuple):
+    """A uprobe at a place, or a uretprobe, and whether it records."""
+
+    record: bool = False
+    is_return: bool = False
+
 
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "no_tid": {"thread_id": False},
@@ -54,6 +67,18 @@ FUNCTIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 """Listeners of functions: what stands behind the name in that of the event, and how it is listened
 to."""
 
+UPROBES: Mapping[str, tuple[Probed, ...]] = {
+    UPROBE: (Probed(),),
+    UPROBE_RECORD: (Probed(record=True),),
+    "uprobe entry": (Probed(),),
+    "uprobe entry that records": (Probed(record=True),),
+    "uretprobe": (Probed(is_return=True),),
+    "uprobe and uretprobe that record": (
+        Probed(record=True), Probed(record=True, is_return=True),
+    ),
+}  # fmt: skip
+"""Listeners in the kernel: the probes at each place, which all have to count the same."""
+
 QUESTIONS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
     "ask_no": ({"where": "a < -2000000000"}, False),
     "ask_yes": ({"where": "a > -2000000000"}, True),
@@ -71,21 +96,31 @@ MODES = ("jump", "nop", "pointer")
 
 
 class Listened(NamedTuple):
-    """A form, its listener, the beginning of its markers' names, "" where it has no marker, the
-    most bytes of a record of it, and the provider of its USDT probes."""
+    """A form, its listener, and what else there is to know of it.
+
+    marker     the beginning of its markers' names, "" where it has no marker
+    size       the most bytes that one execution takes in a ring
+    provider   that of its USDT probes
+    exits      whether a marker is hit at the exit, too
+    is_shared  whether the objects of all layouts have one marker
+    """
 
     form: Form
     by: str
     marker: str = ""
     size: int = 24
     provider: str = ""
+    exits: bool = False
+    is_shared: bool = False
 
     @property
     def does(self) -> str:
         """The work at each execution: EMPTY, COUNT, RECORD, or NOBODY."""
         if self.by in (NOBODY, EMPTY):
             return self.by
-        return RECORD if self.records or self.by in (FLIGHT_HOT, UPROBE_RECORD) else COUNT
+        in_kernel = UPROBES.get(self.by, ())
+        is_recorded = self.records or any(probe.record for probe in in_kernel)
+        return RECORD if is_recorded or self.by == FLIGHT_HOT else COUNT
 
     @property
     def is_counted(self) -> bool:
@@ -96,12 +131,13 @@ class Listened(NamedTuple):
     def records(self) -> bool:
         """Whether each execution takes room in a ring that is drained, or in a trace."""
         return self.by in (
-            RECORD, USDT_RECORD, FLIGHT, LTTNG, LTTNG_TID, ENTRY, LEAVING, *OPTIONS,
+            RECORD, USDT_RECORD, FLIGHT, LTTNG, LTTNG_TID, ENTRY, LEAVING, HOOK, XRAY_ENTRY,
+            XRAY_BOTH, UFTRACE, FRIDA, *OPTIONS,
         )  # fmt: skip
 
     def name_of_marker(self, layout: int) -> str:
         """The name of the marker in the object of one layout."""
-        return f"{self.marker}_{layout}"
+        return f"{self.marker}_{0 if self.is_shared else layout}"
 
     def name_of_event(self, layout: int) -> str:
         """The name of the event there, of a marker, a USDT probe or a function."""
@@ -179,8 +215,32 @@ def _function(by: str, name: str, size: int, what: str) -> Listened:
     return Listened(form, by, f"function_{by}", size)
 
 
+SLEDS = ("-fxray-instrument", "-fxray-instruction-threshold=1000000", "-fxray-ignore-loops")
+"""XRay's no-ops in functions that ask for them, and in no others."""
+
+
+def _hooked(
+    name: str, by: str, hook: str, flags: Sequence[str], what: str,
+    *, marker: str = "", events: int = 0, compiler: str = "",
+) -> Listened:  # fmt: skip
+    """A form with a function that compilers or other tools hook. Each event is a marker's."""
+    own = ("-DBENCH_FORM=hooked", f"-DBENCH_HOOK={hook}", f"-DBENCH_EVENTS={events}", *flags)
+    package = compiler and "clang"
+    form = Form(f"function by {name}", own, what, compiler, package=package, is_usual=False)
+    return Listened(form, by, marker, 32 * max(events, 1), exits=events > 1)
+
+
+def _linked(name: str, by: str, what: str, events: int) -> Listened:
+    """A form whose objects are linked into the crew, as XRay's runtime needs it."""
+    flags = (*SLEDS, "-DBENCH_LINKED", "-c", "-Wno-unused-command-line-argument")
+    form = _hooked(f"XRay, {name}", by, "xray", flags, what, marker=f"hooked_{by}",
+                   events=events, compiler="clang")  # fmt: skip
+    return form._replace(is_shared=True)
+
+
 _LTTNG_SIZE = 1 << 11
-"""As if an event of LTTng had this size. All events are kept, so a run of its loop is short."""
+"""As if an event of LTTng, or of uftrace, had this size. All events are kept, so a run of its loop
+is short."""
 
 
 def _lttng(name: str, by: str, what: str) -> Listened:
@@ -210,6 +270,47 @@ _ASKED_TEXTS = (
     ("ask_text_no", "a question about a text that says no", "equality of a text of 5"),
     ("ask_text_yes", "count behind a question about a text", "it says yes, and it is counted"),
 )
+
+_BOTH = "a record at the entry and one at the exit"
+_HOOKED = (
+    _hooked("-finstrument-functions, hooks that do nothing", NOBODY, "cyg",
+            ("-finstrument-functions",), "gcc calls an empty hook at the entry and at the exit"),
+    _hooked("-finstrument-functions, entry recorded", HOOK, "cyg", ("-finstrument-functions",),
+            "function and caller, by our recorder; the hook of the exit does nothing",
+            marker="cyg_hook_entry", events=1),
+    _hooked("-finstrument-functions, entry and exit recorded", HOOK, "cyg",
+            ("-finstrument-functions",), f"the same; {_BOTH}", marker="cyg_hook_both", events=2),
+    _hooked("-mfentry, handler that does nothing", NOBODY, "fentry", ("-pg", "-mfentry"),
+            "gcc calls a handler at the entry, which saves registers and calls an empty function"),
+    _hooked("-mfentry, entry recorded", HOOK, "fentry", ("-pg", "-mfentry"),
+            "two arguments, by our recorder", marker="fentry_hook_entry", events=1),
+    _hooked("uftrace, entry and exit recorded", UFTRACE, "none", ("-pg", "-mfentry"),
+            "uftrace record: time at the entry and at the exit, into a file")._replace(
+                size=_LTTNG_SIZE),
+    _hooked("XRay, the compiler alone", NOBODY, "none", (), "the function as clang compiles it, "
+            "which nothing hooks", compiler="clang"),
+    _hooked("XRay, dormant", NOBODY, "xray", SLEDS, "the no-ops of clang's -fxray-instrument",
+            compiler="clang"),
+    _linked("entry recorded", XRAY_ENTRY, "patched; the number of the function, by our recorder; "
+            "the handler is called at the exit, too", 1),
+    _linked("entry and exit recorded", XRAY_BOTH, f"the same; {_BOTH}", 2),
+    _hooked("Frida, entry recorded", FRIDA, "called", (), "a callback in C (CModule): two "
+            "arguments, by our recorder", marker="entry_frida", events=1),
+    _hooked("Frida, entry and exit recorded", FRIDA, "called", (), f"the same; {_BOTH}",
+            marker="both_frida", events=2),
+    _hooked("uprobe, entry counted", "uprobe entry", "push", (), "counted by the kernel, "
+            "at a push, which the kernel emulates"),
+    _hooked("uprobe, entry counted by a step", "uprobe entry", "none", (), "the same at another "
+            "instruction, which the processor executes as a single step"),
+    _hooked("uprobe, entry recorded", "uprobe entry that records", "push", (), "the same; "
+            "two registers, time and thread id into a ring of perf that is overwritten"),
+    _hooked("uretprobe, exit counted", "uretprobe", "push", (), "counted by the kernel, "
+            "which is entered at the entry, too"),
+    _hooked("uprobe and uretprobe, entry and exit recorded", "uprobe and uretprobe that record",
+            "push", (), "a record of perf at the entry and one at the exit"),
+)  # fmt: skip
+"""Functions by the hooks of compilers and other tools. Those that record by our recorder hit a
+marker, which is traced."""
 
 FORMS = (
     _plain(BASELINE, "nothing", "nothing is there"),
@@ -246,6 +347,7 @@ FORMS = (
               "and thread id into a ring that is drained"),
     _function(LEAVING, "function, entry and exit with entry arguments", 48, "that call; at the "
               "exit the value, the duration, two arguments of the entry, time and thread id"),
+    *_HOOKED,
     *(_mark(f"int3, {name}", "symbol", by, f"a breakpoint, handled in the process; {what}"
             if by else "a one-byte no-op")
       for by, name, what in _PROBES),

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import markerjit
-from markerjit.apps.bench.active import debuggers, listened, lttng, uprobes
+from markerjit.apps.bench.active import debuggers, hooks, listened, lttng, uprobes
 from markerjit.apps.bench.active.crew import Crew
-from markerjit.apps.bench.active.listened import RECORD, Listened
+from markerjit.apps.bench.active.listened import UPROBES, Listened
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.errors import MarkerError
 from markerjit.tuples import NamedTuple
@@ -104,7 +104,7 @@ def _traced(
         def hits() -> dict[str, int]:
             drain()
             counts = _counts(session, loops)
-            recorded = sum(counts[form.form.name] for form in loops.by(name))
+            recorded = sum(counts[form.form.name] * (1 + form.exits) for form in loops.by(name))
             statistics = stream.statistics()
             if statistics.events != recorded or statistics.bad_records or statistics.damaged_rings:
                 raise MarkerError(f"of {recorded} events the trace shows {statistics}")
@@ -144,6 +144,50 @@ def function(name: str) -> Opening:
                     yield listener
 
     return opening
+
+
+@contextmanager
+def hooked(loops: Loops, place: Place) -> Iterator[Listener]:
+    """The markers that hooks of functions hit, traced. Raises MarkerError."""
+    (name,) = {form.by for form in loops.forms}
+    with (
+        markerjit.attach(loops.crew.pid, ring_size=RING_SIZE) as session,
+        _traced(session, loops, name, {}) as listener,
+    ):
+        yield listener
+
+
+def hooked_by_xray(name: str) -> Opening:
+    """The same in a process of its own, which has one handler."""
+
+    @contextmanager
+    def opening(loops: Loops, place: Place) -> Iterator[Listener]:
+        with hooked(loops, place) as listener:
+            yield listener
+
+    return opening
+
+
+@contextmanager
+def hooked_by_frida(loops: Loops, place: Place) -> Iterator[Listener]:
+    """The same of callbacks of Frida. Raises MarkerError."""
+    functions = [
+        hooks.Hooked(address, form.exits) for form in loops.forms for address in loops.places(form)
+    ]
+    with hooks.frida(loops.crew.pid, functions), hooked(loops, place) as listener:
+        yield listener
+
+
+@contextmanager
+def hooked_by_uftrace(loops: Loops, place: Place) -> Iterator[Listener]:
+    """Functions that uftrace records. Raises MarkerError."""
+    (form,) = loops.forms
+
+    def hits() -> dict[str, int]:
+        loops.crew.end()
+        return {form.form.name: hooks.recorded_by_uftrace(place.directory)}
+
+    yield Listener(hits)
 
 
 @contextmanager
@@ -229,11 +273,17 @@ def _counts(session: markerjit.Session, loops: Loops, *, lose: bool = False) -> 
     counts = {}
     for form in loops.forms:
         if form.by:
-            markers = [by_name[form.name_of_event(layout)]
-                     for layout in range(len(loops.numbers[form.form.name]))]  # fmt: skip
-            if (lost := sum(marker.lost for marker in markers)) and not lose:
+            layouts = range(len(loops.numbers[form.form.name]))
+            names = dict.fromkeys(form.name_of_event(layout) for layout in layouts)
+            markers = [by_name[name] for name in names]
+            exits = [by_name[f"{name}_exit"] for name in names if form.exits]
+            if (lost := sum(marker.lost for marker in (*markers, *exits))) and not lose:
                 raise MarkerError(f"{lost} events of {form.form.name} were lost, and are cheaper")
-            counts[form.form.name] = sum(marker.total for marker in markers)
+            count = sum(marker.total for marker in markers)
+            left = sum(marker.total for marker in exits)
+            if form.exits and left != count:
+                raise MarkerError(f"{count} entries were counted, and {left} exits")
+            counts[form.form.name] = count
     return counts
 
 
@@ -251,22 +301,23 @@ def _fill_rings(loops: Loops, name: str, drain: Callable[[], None]) -> None:
 def kernel(loops: Loops, place: Place) -> Iterator[Listener]:
     """Uprobes that count, or record, too. Raises MarkerError."""
     crew = loops.crew
-    places = [
-        [
-            uprobes.spot_at(crew.pid, address, record=form.does == RECORD)
-            for address in loops.places(form)
-        ]
+    spots = [
+        (form, [uprobes.spot_at(crew.pid, address, **probe._asdict())
+                for address in loops.places(form)])
         for form in loops.forms
-    ]
+        for probe in UPROBES[form.by]
+    ]  # fmt: skip
     threads = crew.threads
-    with uprobes.counting([address for each in places for address in each], threads) as descriptors:
+    with uprobes.counting([spot for _, each in spots for spot in each], threads) as descriptors:
 
         def hits() -> dict[str, int]:
             counts = iter([uprobes.count(descriptor) for descriptor in descriptors])
-            return {
-                form.form.name: sum(next(counts) for _ in range(len(each) * len(threads)))
-                for form, each in zip(loops.forms, places, strict=True)
-            }
+            by_form: dict[str, int] = {}
+            for form, each in spots:
+                count = sum(next(counts) for _ in range(len(each) * len(threads)))
+                if (first := by_form.setdefault(form.form.name, count)) != count:
+                    raise MarkerError(f"{first} entries were counted, and {count} exits")
+            return by_form
 
         yield Listener(hits)
 
@@ -338,11 +389,34 @@ def crew_of_lttng(
             yield crew, place._replace(directory=directory)
 
 
+@contextmanager
+def crew_of_xray(
+    paths: Sequence[Path], cpus: Sequence[int], place: Place
+) -> Iterator[tuple[Crew, Place]]:
+    """A crew with these objects in it: XRay's runtime finds only the functions of the program that
+    it was linked with. Raises Unsupported."""
+    with closing(Crew(hooks.link_crew(paths, place), ["linked"] * len(paths), cpus)) as crew:
+        yield crew, place
+
+
+@contextmanager
+def crew_of_uftrace(
+    paths: Sequence[Path], cpus: Sequence[int], place: Place
+) -> Iterator[tuple[Crew, Place]]:
+    """A crew that uftrace has started. Raises Unsupported."""
+    directory = place.directory / "uftrace"
+    under = hooks.uftrace(directory)
+    program = place.programs / "active" / "crew"
+    with closing(Crew(program, paths, cpus, under=under)) as crew:
+        yield crew, place._replace(directory=directory)
+
+
 Opening = Callable[[Loops, Place], AbstractContextManager[Listener]]
 Starting = Callable[
     [Sequence[Path], Sequence[int], Place], AbstractContextManager[tuple[Crew, Place]]
 ]
 
+XRAY = {name: hooked_by_xray(name) for name in (listened.XRAY_ENTRY, listened.XRAY_BOTH)}
 LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
     (probes, (listened.NOBODY, listened.EMPTY, listened.COUNT, listened.RECORD)),
     (questions, tuple(listened.QUESTIONS)),
@@ -352,12 +426,20 @@ LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
     (full, (listened.FULL,)),
     *((recording(name), (name,)) for name in listened.OPTIONS),
     *((function(name), (name,)) for name in listened.FUNCTIONS),
-    (kernel, (listened.UPROBE, listened.UPROBE_RECORD)),
+    (hooked, (listened.HOOK,)),
+    *((opening, (name,)) for name, opening in XRAY.items()),
+    (hooked_by_frida, (listened.FRIDA,)),
+    (hooked_by_uftrace, (listened.UFTRACE,)),
+    (kernel, tuple(UPROBES)),
     (ptrace, (listened.PTRACE,)),
     (gdb, (listened.GDB,)),
     (ust, (listened.LTTNG, listened.LTTNG_TID)),
 )
 """Each with a crew of its own, and the forms that this crew has."""
 
-CREWS: Mapping[Opening, Starting] = {ust: crew_of_lttng}
+CREWS: Mapping[Opening, Starting] = {
+    ust: crew_of_lttng,
+    hooked_by_uftrace: crew_of_uftrace,
+    **dict.fromkeys(XRAY.values(), crew_of_xray),
+}
 """The crews that are not started as all others are."""

@@ -149,7 +149,7 @@ def _possible(forms: Sequence[Listened], place: Place) -> tuple[list[Listened], 
     reasons = {
         form.form.name: why_missing(form.form, place.compiler, [place.include])
         for form in forms
-        if form.form.needs
+        if form.form.needs or form.form.compiler
     }
     lacking = [Missing(form.form, why) for form in forms if (why := reasons.get(form.form.name))]
     return [form for form in forms if not reasons.get(form.form.name)], lacking

@@ -31,11 +31,13 @@ _CLOEXEC = 8
 
 
 class Spot(NamedTuple):
-    """A place of a file, and whether each visit is to be recorded, too."""
+    """A place of a file, whether each visit is to be recorded, too, and whether the return from a
+    function that begins there is meant."""
 
     path: Path
     offset: int
     record: bool = False
+    is_return: bool = False
 
 
 def open_uprobe(spot: Spot, thread: int) -> int:
@@ -48,8 +50,8 @@ def open_uprobe(spot: Spot, thread: int) -> int:
     name = ctypes.create_string_buffer(os.fsencode(spot.path))
     period, sample, registers = (1, _SAMPLE, _REGISTERS) if spot.record else (0, 0, 0)
     attributes = struct.pack(
-        "IIQQQQQIIQQQQIi", int(_TYPE.read_text()), _SIZE, 0, period, sample, 0, 0, 0, 0,
-        ctypes.addressof(name), spot.offset, 0, registers, 0, 0,
+        "IIQQQQQIIQQQQIi", int(_TYPE.read_text()), _SIZE, spot.is_return, period, sample,
+        0, 0, 0, 0, ctypes.addressof(name), spot.offset, 0, registers, 0, 0,
     )  # fmt: skip
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor: int = libc.syscall(_PERF_EVENT_OPEN, attributes, thread, -1, -1, _CLOEXEC)
@@ -102,11 +104,12 @@ def count(descriptor: int) -> int:
     return int.from_bytes(os.read(descriptor, 8), "little")
 
 
-def spot_at(pid: int, address: int, *, record: bool = False) -> Spot:
+def spot_at(pid: int, address: int, *, record: bool = False, is_return: bool = False) -> Spot:
     """The file and the offset of what is mapped at an address. Raises Unsupported."""
     for mapping in read_maps(pid):
         if mapping.start <= address < mapping.end and mapping.inode:
-            return Spot(Path(mapping.path), address - mapping.start + mapping.offset, record)
+            offset = address - mapping.start + mapping.offset
+            return Spot(Path(mapping.path), offset, record, is_return)
     raise Unsupported(f"{address:#x} of process {pid} is not of a file")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from markerjit.apps.bench.active.listened import COUNT, EMPTY, FORMS, RECORD
 from markerjit.apps.bench.sampling.figures import figure, times
+from markerjit.apps.bench.sampling.form import FUNCTION
 from markerjit.apps.bench.sampling.shapes import OURS, PEERS, Measured, Part
 
 _MODE = "jump"
@@ -123,7 +124,9 @@ def _better(part: Part, job: str) -> Iterator[str]:
 
 
 def _doing(part: Part, job: str, group: str) -> list[Measured]:
-    return [form for form in part.forms if form.group == group and _JOBS.get(form.name) == job]
+    """The forms that do a job, without functions: those are compared with each other."""
+    forms = [form for form in part.forms if not form.name.startswith(FUNCTION)]
+    return [form for form in forms if form.group == group and _JOBS.get(form.name) == job]
 
 
 def _value(form: Measured) -> float:

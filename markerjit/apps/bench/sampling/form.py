@@ -51,8 +51,12 @@ AGAIN = "no marker, again"
 SAME = "the same,"
 """The beginning of a name. A number follows it: see check.py."""
 CALL = "call"
+FUNCTION = "function"
+"""A call of a function that nobody prepared. With a comma behind it: which markerjit opens."""
 YARDSTICKS = (
     "rdtsc",
+    "two rdtsc",
+    FUNCTION,
     "clock_gettime",
     "store of 32 bytes",
     "record by hand",

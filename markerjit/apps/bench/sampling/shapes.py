@@ -17,6 +17,7 @@ from markerjit.apps.bench.sampling.form import (
     BASELINE,
     BASELINE_CLANG,
     CALL,
+    FUNCTION,
     MODES,
     SAME,
     YARDSTICKS,
@@ -76,7 +77,7 @@ class Measured(NamedTuple):
         """Whose form it is."""
         if self.name in _CONTROLS or self.name.endswith(_KNOWN) or self.name.startswith(SAME):
             return CONTROLS
-        return OURS if self.name.partition(",")[0] in MODES else PEERS
+        return OURS if self.name.partition(",")[0] in (*MODES, FUNCTION) else PEERS
 
 
 class Part(NamedTuple):
