@@ -96,9 +96,9 @@ def add_strings(parser: argparse.ArgumentParser) -> None:
     arguments.section(parser, arguments.HOW).add_argument(
         "--strings",
         choices=("fast", "careful"),
-        help="how strings are read where the processor has no memory transactions. fast: from "
-        "pages that could be read within the last millisecond (default); careful: by the kernel, "
-        "with a system call for each string",
+        help="how strings are read. fast: from pages that could be read within the last "
+        "millisecond (default); careful: in memory transactions if the processor has them, and "
+        "otherwise by the kernel, with a system call for each string",
     )
 
 

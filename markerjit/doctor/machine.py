@@ -267,16 +267,20 @@ def _clock() -> Finding:
 
 
 def _strings() -> Finding:
-    flags = _cpu_flags()
-    if "rtm" in flags:
-        return Finding(GOOD, "strings", "are read in memory transactions (RTM)")
+    has_transactions = "rtm" in _cpu_flags()
     if counter.is_trusted(text_of(counter.SOURCES)):
+        otherwise = (
+            "reads them in memory transactions (RTM)" if has_transactions
+            else "has the kernel read them"
+        )  # fmt: skip
         return Finding(
             GOOD,
             "strings",
-            "are read from pages that are known to be readable; trace --strings careful has the "
-            "kernel read them",
+            f"are read from pages that are known to be readable; trace --strings careful "
+            f"{otherwise}",
         )
+    if has_transactions:
+        return Finding(GOOD, "strings", "are read in memory transactions (RTM)")
     return Finding(
         WARNING,
         "strings",

@@ -199,6 +199,6 @@ def takes_a_recorder(made: Recording, control: abi.Control) -> bool:
         for op, limit in zip(made.ops, made.limits, strict=True)
         if abi.OP_STRING <= op <= abi.OP_RAW
     ]
-    known_pages = bool(control.cpu_flags & abi.CPU_TSC) and not control.cpu_flags & abi.CPU_RTM
+    known_pages = bool(control.cpu_flags & abi.CPU_TSC)
     simple = len(texts) <= _MOST_TEXTS and all(op == abi.OP_STRING and limit for op, limit in texts)
     return not texts or (known_pages and simple and not made.careful)

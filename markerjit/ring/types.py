@@ -94,11 +94,10 @@ class Time(Enum):
 
 
 class Strings(Enum):
-    """The way in which the texts of an event are read, where the processor has no memory
-    transactions (RTM)."""
+    """The way in which the texts of an event are read."""
 
     FAST = "fast"  # by plain loads from pages that could be read within the last millisecond
-    CAREFUL = "careful"  # by the kernel, which takes a system call for each text
+    CAREFUL = "careful"  # in a memory transaction (RTM), or by a system call for each text
 
     def __str__(self) -> str:
         return self.value

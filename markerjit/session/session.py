@@ -526,9 +526,9 @@ class Session(View):
         `Event.stack` has them with the names of their functions. `time` is the clock of the events:
         "tsc", the time stamp counter; "monotonic" or "coarse", the system's clocks; "none", only
         the order on each CPU. None is "tsc" if that can be used, and "monotonic" otherwise.
-        `strings` is how strings are read if the processor has no memory transactions: "fast", from
-        pages that could be read within the last millisecond; "careful", by the kernel, with a
-        system call for each.
+        `strings` is how strings are read: "fast", from pages that could be read within the last
+        millisecond; "careful", in a memory transaction if the processor has them, and otherwise by
+        the kernel, with a system call for each.
 
         Which events: `where` is a condition, as for `on`. `sample`, such as "1/100", records that
         share of the events that meet it, at random. `at_most`, such as 1000, records this many of

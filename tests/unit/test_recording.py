@@ -252,7 +252,7 @@ def test_code_is_made_for_numbers_and_texts_with_a_time_that_takes_no_call(
     assert not takes_a_recorder(description, Control(rseq_offset=0, cpu_flags=CPU_TSC))
 
 
-@pytest.mark.parametrize("flags", [0, CPU_RTM, CPU_TSC | CPU_RTM])
+@pytest.mark.parametrize("flags", [0, CPU_RTM])
 def test_no_code_is_made_for_texts_where_pages_are_not_known(flags: int) -> None:
     control = Control(rseq_offset=-0x40, cpu_flags=flags)
 

@@ -56,7 +56,7 @@ def arena_that_reads(how: str) -> OwnArena:
     flags = cpu_flags()
     if how == "transaction" and not flags & CPU_RTM:
         pytest.skip("this processor has no memory transactions")
-    others = {"transaction": 0, "kernel": CPU_RTM | CPU_TSC}.get(how, CPU_RTM)
+    others = {"transaction": CPU_TSC, "kernel": CPU_RTM | CPU_TSC}.get(how, CPU_RTM)
     if others == CPU_RTM and not flags & CPU_TSC:
         pytest.skip("the time stamp counter is not the same on all CPUs")
     way = ASSEMBLED if how == "assembled" else RESTARTABLE
