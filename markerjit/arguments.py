@@ -45,16 +45,26 @@ def check_seconds(name: str, value: object) -> None:
 
 
 def check_text(name: str, value: object) -> None:
-    """Check that `value` is a str without NUL."""
-    if not isinstance(value, str) or "\0" in value:
+    """Check that `value` is a str that a system call takes."""
+    if not isinstance(value, str) or not can_be_passed(value):
         raise BadArgument(name, value, "a str without NUL")
 
 
 def check_path(name: str, value: object) -> None:
-    """Check that `value` is the path of a file: a str or a Path, not empty, without NUL."""
+    """Check that `value` is the path of a file: a str or a Path, not empty, that a system call
+    takes."""
     path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
-    if not isinstance(path, str) or not path or "\0" in path:
+    if not isinstance(path, str) or not path or not can_be_passed(path):
         raise BadArgument(name, value, "the path of a file")
+
+
+def can_be_passed(text: str) -> bool:
+    """Whether a system call takes this text: it has no NUL and can be encoded. A surrogate cannot,
+    unless it stands for a byte that is no text (os.fsdecode)."""
+    try:
+        return b"\0" not in text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
 
 
 def check_flag(name: str, value: object) -> None:

@@ -12,6 +12,8 @@ from enum import Enum
 
 _BEFORE_CARET = 60
 """Characters of an expression that are shown before a place in it, and from there on."""
+_MOST_SHOWN = 200
+"""Characters of a name that are shown."""
 
 
 class Reason(Enum):
@@ -39,6 +41,9 @@ class Reason(Enum):
 class MarkerError(Exception):
     """The base of all errors: something could not be done, and the target is unchanged."""
 
+    def __str__(self) -> str:
+        return _printable(super().__str__())  # a name or a path in it may be anybody's
+
 
 class BadArgument(MarkerError, ValueError):
     """An argument has the wrong type, or is out of range. Nothing was read or opened."""
@@ -52,11 +57,19 @@ class BadArgument(MarkerError, ValueError):
 def _short(value: object) -> str:
     """Any value as one short printable line."""
     try:
-        shown = repr(value)
+        text = repr(value)
     except Exception:  # __repr__ of a foreign type may raise anything
-        shown = f"a {type(value).__name__}"
-    shown = _printable(shown)
-    return f"{shown[:60]}…" if len(shown) > 60 else shown
+        text = f"a {type(value).__name__}"
+    return _cut(text, 60)
+
+
+def shown(name: str) -> str:
+    """A name of any length as a message shows it."""
+    return _cut(name, _MOST_SHOWN)
+
+
+def _cut(text: str, most: int) -> str:
+    return f"{text[:most]}…" if len(text) > most else text
 
 
 def _printable(text: str) -> str:
@@ -95,7 +108,7 @@ class UnknownMarker(MarkerError):
         self, pattern: str, nearest: tuple[str, ...] = (), *, what: str = "marker"
     ) -> None:
         hint = f"; did you mean {' or '.join(nearest)}?" if nearest else ""
-        super().__init__(f"no {what} matches '{_printable(pattern)}'{hint}")
+        super().__init__(f"no {what} matches '{shown(pattern)}'{hint}")
         self.pattern = pattern
         self.nearest = nearest
 
@@ -134,7 +147,7 @@ class BadQuestion(MarkerError):
     def __init__(
         self, sentence: str, text: str, start: int, end: int, names: tuple[str, ...] = ()
     ) -> None:
-        super().__init__(_printable(sentence))
+        super().__init__(sentence)
         self.text = text
         self.start = start
         self.end = end

@@ -21,7 +21,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from markerjit.arguments import check_all
+from markerjit.arguments import can_be_passed, check_all
 from markerjit.errors import (
     BadArgument,
     MarkerError,
@@ -29,6 +29,7 @@ from markerjit.errors import (
     Refused,
     Unsupported,
     refuse_own_shortage,
+    shown,
 )
 from markerjit.fleet.hold import Hold
 from markerjit.model import Seccomp
@@ -63,7 +64,7 @@ class Launched:
 
     def __init__(self, command: Sequence[str]) -> None:
         check_all("command", command, str)
-        if not command or isinstance(command, str) or any("\0" in word for word in command):
+        if not command or not all(map(can_be_passed, command)):
             raise BadArgument("command", command, "a program and its arguments, without NUL")
         self._path = program_path(command[0])
         _refuse_more_rights(self._path)
@@ -186,7 +187,9 @@ def program_path(name: str) -> str:
         path = os.path.join(folder, name)
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
-    raise Refused(f"there is no program '{name}' on the path; give a path for one elsewhere: ./x")
+    raise Refused(
+        f"there is no program '{shown(name)}' on the path; give a path for one elsewhere: ./x"
+    )
 
 
 def _checked(path: str) -> str:

@@ -481,7 +481,7 @@ class Session(View):
         elif key:
             key = last.without(key)
         took = TOOK if is_calls else ""
-        asked = Timed(begin, str(ends), key, end_by, where, slower_ns, text, took)
+        asked = Timed(begin, ends.text, key, end_by, where, slower_ns, text, took)
         probe = Record(nothing_read(RECORD, strings))
         request = Request(True, self._switcher.planner.strategy(quiesce), as_mode(mode), probe)
         timing = Timing(begins, ends, asked, request, room, forget, self._clock)

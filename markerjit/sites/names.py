@@ -25,7 +25,7 @@ import re
 from enum import Enum
 from functools import lru_cache
 
-from markerjit.errors import BadArgument, Unsupported
+from markerjit.errors import BadArgument, Unsupported, shown
 from markerjit.tuples import NamedTuple
 
 PREFIX = "func:"
@@ -80,7 +80,8 @@ class ProbeName(NamedTuple):
     without: tuple[ProbeName, ...] = ()
 
     def __str__(self) -> str:
-        return self.text
+        """As a message shows it."""
+        return shown(self.text)
 
     @property
     def is_plain(self) -> bool:

@@ -10,7 +10,7 @@ import pwd
 from collections.abc import Callable, Sequence
 
 from markerjit.arguments import check_is
-from markerjit.errors import BadArgument, NoMatch, Refused
+from markerjit.errors import BadArgument, NoMatch, Refused, shown
 from markerjit.targets.containers import containers_of, in_container, in_group, paths_of_group
 from markerjit.targets.processes import Process, processes
 from markerjit.targets.request import Targets
@@ -152,7 +152,7 @@ def _none_is(targets: Targets, everyone: Sequence[Process]) -> str:
     nearest = difflib.get_close_matches(targets.name, names - {""}, 3)
     if nearest:
         return f"{none}; did you mean {' or '.join(nearest)}?"
-    return f"{none}; pgrep -l -f {targets.name} looks for it in command lines, too"
+    return f"{none}; pgrep -l -f {shown(targets.name)} looks for it in command lines, too"
 
 
 def _mountinfo() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from markerjit.arguments import check_text
-from markerjit.errors import BadArgument
+from markerjit.errors import BadArgument, shown
 from markerjit.tuples import NamedTuple
 
 _MOST_DIGITS = 40
@@ -38,7 +38,7 @@ class Targets(NamedTuple):
             "in container": self.container,
             "of user": self.user,
         }
-        return " ".join(f"{word} {value}" for word, value in words.items() if value)
+        return " ".join(f"{word} {shown(value)}" for word, value in words.items() if value)
 
 
 def parse_targets(text: str) -> Targets:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from enum import Enum
@@ -27,8 +29,8 @@ pytestmark = pytest.mark.live
 
 NONSENSE = (
     None, -1, 0, 1 << 70, 10**5000, 3.5, math.nan, math.inf, True, "", "x\0y", "nothing*",
-    "\x1b[31m", b"", b"x", [], [None], [[]], (), {}, {1: 2}, object(), int, Path("x\0y"),
-    Exception("x" * 1000),
+    "\x1b[31m\n", "func:\ud800", "func:" + "x" * 300, b"", b"x", [], [None], [[]], (), {}, {1: 2},
+    object(), int, Path("x\0y"), Exception("x" * 1000),
 )  # fmt: skip
 CLOCK = Calibration(Time.TSC, 1000, 2000, 3_000_000_000, 0)
 
@@ -378,7 +380,7 @@ def test_nonsense_is_refused_or_works_and_the_target_is_as_it_was(place: Place) 
                     call(function, {**arguments, argument: value})
                 except markerjit.MarkerError as error:
                     message = str(error)
-                    if "\n" in message or "\0" in message or len(message) > 500:
+                    if not message.isprintable() or len(message) > 500:
                         wrong.append(f"{name}({argument}={_shown(value)}): {message!r:.100}")
                 except Exception as error:
                     wrong.append(f"{name}({argument}={_shown(value)}): {error!r:.200}")
@@ -417,6 +419,53 @@ def _is_value(function: Any) -> bool:
     classes = (*made, markerjit.Compiled, markerjit.Field, markerjit.Stepper, markerjit.Trace)
     made_by_us = (Exception, tuple, Enum, *classes)
     return isinstance(function, type) and issubclass(function, made_by_us)
+
+
+def test_a_closed_session_refuses_whatever_it_is_asked(place: Place) -> None:
+    """Without a look at anything else: as_reads parses, and trace_info repeats what it is given."""
+    table = {
+        name: rest for name, rest in right(place).items()
+        if name.startswith(("View.", "Session.")) and not name.endswith(("as_reads", "trace_info"))
+    }  # fmt: skip
+    before = code_of(place.program)
+    place.session.close()
+
+    for name, (function, arguments) in table.items():
+        with pytest.raises(markerjit.MarkerError, match=r"released, .* attach again") as refused:
+            call(function, arguments)
+        assert type(refused.value) is markerjit.MarkerError, name
+    assert code_of(place.program) == before
+
+
+def test_what_is_no_process_is_refused_at_every_door(place: Place) -> None:
+    child = subprocess.Popen(["true"])
+    child.wait()
+    pid = place.program.pid
+    thread = next(int(tid) for tid in os.listdir(f"/proc/{pid}/task") if int(tid) != pid)
+    wrong = {
+        thread: (markerjit.Unsupported, f"{thread} is a thread; name the process"),
+        **{
+            number: (markerjit.NoSuchProcess, f"no process {number}; has it ended")
+            for number in (child.pid, 0, -1, 1 << 31, 1 << 40)
+        },
+    }
+    doors: dict[str, Callable[[int], Any]] = {
+        "attach": markerjit.attach,
+        "View": markerjit.View,
+        "Fleet": lambda number: markerjit.Fleet([number]),
+        "Family": lambda number: markerjit.Family([number], lambda session: session.trace("*")),
+        "repair": markerjit.repair,
+        "coverage_of_process": markerjit.coverage_of_process,
+        "stacks_of_process": markerjit.stacks_of_process,
+        "sample_stacks": lambda number: markerjit.sample_stacks(number, count=1),
+    }
+    before = code_of(place.program)
+
+    for door in doors.values():
+        for number, (kind, message) in wrong.items():
+            with pytest.raises(kind, match=message):
+                door(number)
+    assert code_of(place.program) == before
 
 
 def test_a_limit_below_a_text_is_refused_at_the_door(target: Callable) -> None:
