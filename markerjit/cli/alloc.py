@@ -7,15 +7,13 @@ is off, and the whole is printed. On a terminal a table is drawn anew meanwhile,
 from __future__ import annotations
 
 import argparse
-import sys
-import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import markerjit
 from markerjit.cli import arguments, output
 from markerjit.cli.end import End
+from markerjit.cli.followed import ROWS, Table, check_end, failure_of, follow
 from markerjit.facts.allocations import (
     HEADER,
     LEAKS_HEADER,
@@ -32,10 +30,6 @@ from markerjit.printable import counted
 
 if TYPE_CHECKING:
     from markerjit import Allocations, AllocationSite, AllocationTrace
-
-_REDRAW_S = 0.5
-_POLL_S = 0.02
-_ROWS = 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--sort", choices=sorted(SORTS), help="the order of the table (live)")
     parser.add_argument(
-        "--top", metavar="N", type=arguments.positive, help=f"show N sites ({_ROWS})"
+        "--top", metavar="N", type=arguments.positive, help=f"show N sites ({ROWS})"
     )
     parser.add_argument(
         "--alloc", metavar="PATTERN", action="append", default=[], dest="allocs",
@@ -101,8 +95,8 @@ def run(options: argparse.Namespace) -> int:
                 limit=options.allocations, quiesce=options.quiesce,
             ) as following:  # fmt: skip
                 trace = following
-                end.arm((trace,), options.duration)  # type: ignore[arg-type]
-                _follow(trace, end, view)
+                end.arm((trace,), options.duration)
+                follow(trace, end, view.meanwhile(trace))
         except markerjit.MarkerError as error:
             if trace is None:
                 raise
@@ -111,45 +105,16 @@ def run(options: argparse.Namespace) -> int:
             end.disarm()
     allocations = trace.allocations()
     if options.output:
-        failure = _failure_to_write(allocations, options) or failure
+        failure = failure_of(lambda: _write(allocations, options)) or failure
     view.show_whole(allocations)
     if failure:
         raise failure
-    _check_end(trace, end, allocations.pid)
+    check_end(trace, end, allocations.pid)
     return 0
 
 
-def _failure_to_write(
-    allocations: Allocations, options: argparse.Namespace
-) -> markerjit.MarkerError | None:
-    """Write the file; the reason why that could not be done, which comes behind the table."""
-    try:
-        markerjit.write_allocations(allocations, options.output, force=options.force)
-    except markerjit.MarkerError as error:
-        return error
-    return None
-
-
-def _check_end(trace: AllocationTrace, end: End, pid: int) -> None:
-    """Raise the reason for an end that was not asked for."""
-    if trace.target_ended and not end.has_come:
-        raise markerjit.TargetGone(pid)
-    if trace.dispossessed:
-        raise markerjit.Refused(
-            f"another controller has taken the functions of process {pid}; this is what was seen "
-            "until then"
-        )
-
-
-def _follow(trace: AllocationTrace, end: End, view: _View) -> None:
-    next_at = time.monotonic() + _REDRAW_S
-    while not end.has_come and not trace.is_over():
-        came = trace.poll()
-        if view.is_live and time.monotonic() >= next_at:
-            view.show_meanwhile(trace.allocations())
-            next_at = time.monotonic() + _REDRAW_S
-        if not came:
-            time.sleep(_POLL_S)
+def _write(allocations: Allocations, options: argparse.Namespace) -> None:
+    markerjit.write_allocations(allocations, options.output, force=options.force)
 
 
 class _View:
@@ -157,14 +122,15 @@ class _View:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self._picture = output.Picture()
-        self.is_live = sys.stdout.isatty() and not options.json
+        self._table = Table(json=options.json)
 
-    def show_meanwhile(self, allocations: Allocations) -> None:
-        """Draw the table anew, in the place of the last one."""
-        room = max(1, output.height() - 3)  # beside the header, our line, and that of the cursor
-        shown = self._sorted(allocations)[: min(self._options.top or _ROWS, room)]
-        with self._picture.drawn():
+    def meanwhile(self, trace: AllocationTrace) -> Callable[[], None] | None:
+        """What draws the table of a trace anew; None where that is not wanted."""
+        return (lambda: self._show(trace.allocations())) if self._table.is_live else None
+
+    def _show(self, allocations: Allocations) -> None:
+        shown = self._sorted(allocations)[: self._table.room(self._options.top)]
+        with self._table.drawn():
             self._print_sites(shown)
             made = counted(allocations.allocations, "allocation")
             output.say(f"{made} in {allocations.seconds:.0f} s; Ctrl-C ends it")
@@ -174,11 +140,11 @@ class _View:
         if self._options.json:
             output.print_json(allocations_facts(allocations))
             return
-        with self._picture.drawn(whole=True) if self.is_live else nullcontext():
+        with self._table.whole():
             self._print_whole(allocations)
 
     def _print_whole(self, allocations: Allocations) -> None:
-        sites, top = self._sorted(allocations), self._options.top or _ROWS
+        sites, top = self._sorted(allocations), self._options.top or ROWS
         what = "stack" if allocations.depth else "site"
         (self._print_stacks if allocations.depth else self._print_sites)(sites[:top])
         if len(sites) > top:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import markerjit
 from markerjit.cli import arguments, output, recording
 from markerjit.cli.end import End
+from markerjit.cli.followed import ROWS, Table, check_end, failure_of, follow
 from markerjit.facts.calls import (
     HEADER,
     SORTS,
@@ -33,10 +33,6 @@ from markerjit.printable import counted
 
 if TYPE_CHECKING:
     from markerjit import CalledFunction, CallGraph, CallTrace
-
-_REDRAW_S = 0.5
-_POLL_S = 0.02
-_ROWS = 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--top",
         metavar="N",
         type=arguments.positive,
-        help=f"show N functions ({_ROWS})",
+        help=f"show N functions ({ROWS})",
     )
     parser.add_argument(
         "--min", metavar="S", type=arguments.seconds, dest="least",
@@ -128,9 +124,9 @@ def run(options: argparse.Namespace) -> int:
             with _traced(session, options, end, has_slices=has_slices) as following:
                 around = _around(following, options.graph)
                 trace = following
-                end.arm((trace,), options.duration)  # type: ignore[arg-type]
+                end.arm((trace,), options.duration)
                 view.clear_progress()
-                _follow(trace, end, view)
+                follow(trace, end, view.meanwhile(trace))
         except markerjit.MarkerError as error:
             if trace is None:
                 raise
@@ -140,11 +136,11 @@ def run(options: argparse.Namespace) -> int:
             view.clear_progress()
     graph = trace.graph()
     if options.output and not has_slices:
-        failure = _failure_to_write(graph, options) or failure
+        failure = failure_of(lambda: _write(graph, options)) or failure
     view.show_whole(graph, around)
     if failure:
         raise failure
-    _check_end(trace, end)
+    check_end(trace, end, graph.pid)
     return 0
 
 
@@ -159,29 +155,6 @@ def _check_json(options: argparse.Namespace) -> None:
         raise markerjit.Refused(
             f"--json has all functions, their callers and callees, and the tree; leave out "
             f"{', '.join(given)}"
-        )
-
-
-def _failure_to_write(
-    graph: CallGraph, options: argparse.Namespace
-) -> markerjit.MarkerError | None:
-    """Write the file, before our output may have no reader any more."""
-    try:
-        markerjit.write_calls(graph, options.output, force=options.force)
-    except markerjit.MarkerError as error:
-        return error
-    return None
-
-
-def _check_end(trace: CallTrace, end: End) -> None:
-    """Raise the reason for an end that was not asked for."""
-    pid = trace.graph().pid
-    if trace.target_ended and not end.has_come:
-        raise markerjit.TargetGone(pid)
-    if trace.dispossessed:
-        raise markerjit.Refused(
-            f"another controller has taken the functions of process {pid}; this is what was seen "
-            "until then"
         )
 
 
@@ -221,15 +194,8 @@ def _progress(end: End) -> Callable[[str, float], None]:
     return show
 
 
-def _follow(trace: CallTrace, end: End, view: _View) -> None:
-    next_at = time.monotonic() + _REDRAW_S
-    while not end.has_come and not trace.is_over():
-        came = trace.poll()
-        if view.is_live and time.monotonic() >= next_at:
-            view.show_meanwhile(trace.graph())
-            next_at = time.monotonic() + _REDRAW_S
-        if not came:
-            time.sleep(_POLL_S)
+def _write(graph: CallGraph, options: argparse.Namespace) -> None:
+    markerjit.write_calls(graph, options.output, force=options.force)
 
 
 class _View:
@@ -237,8 +203,7 @@ class _View:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self._picture = output.Picture()
-        self.is_live = sys.stdout.isatty() and not options.json
+        self._table = Table(json=options.json)
 
     @staticmethod
     def clear_progress() -> None:
@@ -246,11 +211,13 @@ class _View:
         if sys.stderr.isatty():
             output.print_progress("")
 
-    def show_meanwhile(self, graph: CallGraph) -> None:
-        """Draw the table anew, in the place of the last one."""
-        room = max(1, output.height() - 3)  # beside the header, our line, and that of the cursor
-        shown = _rows(graph, self._options)[: min(self._options.top or _ROWS, room)]
-        with self._picture.drawn():
+    def meanwhile(self, trace: CallTrace) -> Callable[[], None] | None:
+        """What draws the table of a trace anew; None where that is not wanted."""
+        return (lambda: self._show(trace.graph())) if self._table.is_live else None
+
+    def _show(self, graph: CallGraph) -> None:
+        shown = _rows(graph, self._options)[: self._table.room(self._options.top)]
+        with self._table.drawn():
             _print_functions(shown)
             lost = f", {counted(graph.lost, 'event')} lost" if graph.lost else ""
             calls = counted(graph.calls, "call")
@@ -262,13 +229,13 @@ class _View:
         if self._options.json:
             output.print_json(calls_facts(graph))
             return
-        with self._picture.drawn(whole=True) if self.is_live else nullcontext():
+        with self._table.whole():
             self._print_whole(graph, around)
 
     def _print_whole(self, graph: CallGraph, around: str | None) -> None:
         options = self._options
         rows = _rows(graph, options)
-        top = options.top or _ROWS
+        top = options.top or ROWS
         _print_functions(rows[:top])
         if len(rows) > top:
             more = counted(len(rows) - top, "more function")

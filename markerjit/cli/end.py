@@ -12,8 +12,12 @@ import signal
 import stat
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import markerjit
+
+if TYPE_CHECKING:
+    Stream = markerjit.EventStream | markerjit.AllocationTrace | markerjit.CallTrace
 
 _READER_MS = 500
 _LOOK_UP_MS = 20
@@ -27,7 +31,7 @@ class End:
     def __init__(self) -> None:
         self._signals = 0
         self._off = False
-        self._streams: Sequence[markerjit.EventStream] = ()
+        self._streams: Sequence[Stream] = ()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 signal.signal(number, self._on_signal)
@@ -60,7 +64,7 @@ class End:
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
             signal.signal(signal.SIGTERM, lambda number, _: program.send(number))
 
-    def arm(self, streams: Sequence[markerjit.EventStream], duration: float | None) -> None:
+    def arm(self, streams: Sequence[Stream], duration: float | None) -> None:
         """From here on signals end these streams, and so does the time, after `duration`
         seconds."""
         self._streams = streams
