@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 from markerjit.calls.areas import PAGE, Areas
 from markerjit.calls.steps import AGAIN, CUT, ENTER, FRAME, PARK
@@ -113,15 +114,11 @@ class Apart:
 def _learn_from_gaps(places: Sequence[int], stack: int, areas: Areas) -> None:
     """Learn the borders of the stack with one of these addresses, which are in order: hardly a
     function needs as much room as there is between calls on two stacks."""
-    at = places.index(stack)
-    for low, high in zip(places[at:], places[at + 1 :], strict=False):
-        if high - low > _FAR:
-            areas.learn(low, high)
-            break
-    for low, high in zip(reversed(places[:at]), reversed(places[1 : at + 1]), strict=True):
-        if high - low > _FAR:
-            areas.learn(low, high)
-            break
+    gaps = [(low, high) for low, high in pairwise(places) if high - low > _FAR]
+    below = [gap for gap in gaps if gap[1] <= stack][-1:]
+    above = [gap for gap in gaps if gap[0] >= stack][:1]
+    for gap in below + above:
+        areas.learn(*gap)
 
 
 class Repaired(NamedTuple):
