@@ -228,7 +228,7 @@ def make(
     """The memory, and the markers' entries, which have its ticket. Raises Refused where there is no
     room."""
     arena = recorders.arena
-    arena.aggregates.reclaim(partial(_stop, turn), partial(_is_entered, arena))
+    reclaim(turn, arena)
     aggregate = arena.aggregates.make(size, ticks)
     try:
         for leg in legs:
@@ -242,6 +242,11 @@ def make(
         arena.aggregates.free(aggregate.ticket)
         raise
     return aggregate
+
+
+def reclaim(turn: Turn, arena: Arena) -> None:
+    """Have the memory of aggregates that went for the next one."""
+    arena.aggregates.reclaim(partial(_stop, turn), partial(_is_entered, arena))
 
 
 def _stop(turn: Turn) -> None:

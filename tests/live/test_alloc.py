@@ -19,6 +19,7 @@ import pytest
 
 import markerjit
 from markerjit.facts.allocations import HEADER
+from markerjit.session.allocations import MOST_BLOCKS
 from tests.support.code_bytes import code_of
 from tests.support.commands import cli, facts, running
 from tests.support.programs import Target
@@ -200,6 +201,18 @@ def test_blocks_that_live_are_known_one_by_one_however_many(target: Callable) ->
     assert (now["allocations"], now["frees"], now["live"]) == (50_000, 50_000, 0)
     assert now["untracked"] == allocations.unknown_frees == 0
     assert allocations.most_given >= then["live_given"]
+
+
+def test_one_after_the_other_has_room_for_as_many_blocks(target: Callable) -> None:
+    program = target(PROGRAM)
+    places = []
+
+    with markerjit.attach(program.pid) as session:
+        for _ in range(3):
+            with session.trace_allocations() as trace:
+                places.append(trace._source.size.slow_room)
+
+    assert places == [MOST_BLOCKS] * 3
 
 
 def test_markers_around_an_allocator_say_the_same(target: Callable) -> None:
