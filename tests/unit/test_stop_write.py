@@ -351,3 +351,19 @@ def test_words_that_were_written_are_taken_back_where_another_one_cannot_be(
 
     assert (memory.report.index, memory.report.error) == (20, errno.EIO)
     assert memory.content == bytes(32 * 40)
+
+
+def test_many_words_are_not_tried_again_for_each_place_that_is_only_compared(
+    faulty_library: ctypes.CDLL,
+) -> None:
+    """The list of words is put together where a word is to be written, and nowhere else."""
+    edits = [*(change._replace(new=change.old) for change in WORDS[:20]), *WORDS[20:]]
+    undisturbed, memory = (FaultyMemory(faulty_library, bytes(32 * 40)) for _ in range(2))
+    assert undisturbed.apply(edits, nobody_runs=True) == native.OK
+    first = undisturbed.steps.index((WRITE, WORDS[20].address))
+    memory.faults = {first: errno.EFAULT, first + 1: errno.EIO}
+
+    assert memory.apply(edits, nobody_runs=True) == native.ERRNO
+
+    assert memory.of(WRITE) == [WORDS[20].address] * 2  # in the list, and by itself
+    assert (memory.report.index, memory.report.error) == (20, errno.EIO)

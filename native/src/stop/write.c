@@ -246,18 +246,17 @@ static uint32_t write_places(const struct mj_target *target, const struct mj_edi
 int write_edits(const struct mj_target *target, const struct mj_edit *edits, uint32_t count,
                 enum bytes which, int standing, uint32_t *done, struct mj_report *report) {
     for (*done = 0; *done < count; ++*done) {
-        const uint32_t places =
-            standing ? write_places(target, &edits[*done], count - *done, which) : 0;
-
-        if (places) { /* where that has stopped, the next one says why */
-            *done += places - 1;
-            continue;
-        }
         const struct mj_edit *edit = &edits[*done];
         const uint8_t *bytes = bytes_of(edit, which);
 
         if (!changes(edit))
             continue; /* only compared */
+        const uint32_t places = standing ? write_places(target, edit, count - *done, which) : 0;
+
+        if (places) { /* where that has stopped, the next one says why */
+            *done += places - 1;
+            continue;
+        }
         const size_t written = edit->store ? store(edit->address, bytes, edit->size)
                                            : write_bytes(target, edit->address, bytes, edit->size);
 
