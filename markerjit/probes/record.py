@@ -24,7 +24,7 @@ _TIMES = {
     Time.COARSE: abi.TIME_COARSE,
 }
 
-_ROOM_OF_HEAD, _ROOM_OF_ARG = 16, 24
+_ROOM_OF_HEAD, _ROOM_OF_RSP, _ROOM_OF_ARG = 16, 8, 24
 _WAYS = 1 << 10
 """A program has thousands of functions, and a few hundred lists of types."""
 _MOST_TEXTS = 4
@@ -116,7 +116,7 @@ def _recorded(
     own = (RSP,) if options.rsp else ()
     type_ = RecordType(-1, "", format_, own + fields, time=options.time, tid=options.thread_id)
     texts = sum(field.type in TEXTS for field in fields)
-    most = min(options.text, _room_for_a_text(len(args), texts))
+    most = min(options.text, _room_for_a_text(len(args), texts, rsp=options.rsp))
     for field in fields:
         ops[field.arg] = _op(field, most)
         if field.name == DURATION and at_return and not is_selected:
@@ -150,10 +150,11 @@ def _is_return(signature: Signature) -> bool:
     return signature.name.startswith("func:") and signature.name.endswith(":return")
 
 
-def _room_for_a_text(args: int, texts: int) -> int:
+def _room_for_a_text(args: int, texts: int, *, rsp: bool) -> int:
     """So that a record with texts of this length fits. The runtime counts as much for each argument
     (ROOM_OF_ARG in record.c), and would cut longer ones."""
-    room = abi.MAX_RECORD - _ROOM_OF_HEAD - args * _ROOM_OF_ARG
+    head = _ROOM_OF_HEAD + (_ROOM_OF_RSP if rsp else 0)
+    room = abi.MAX_RECORD - head - args * _ROOM_OF_ARG
     return room // texts if texts else 0
 
 

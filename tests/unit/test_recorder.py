@@ -360,10 +360,13 @@ def test_a_ring_that_was_full_goes_on_where_it_was_read(build: Path, one_cpu: No
             assert own.counted() == (hits, hits - delivered)
 
 
+@pytest.mark.parametrize("rsp", [False, True])
 @pytest.mark.parametrize("size", [PAGE, 2 * PAGE, 8 * PAGE])
-def test_the_largest_records_fill_a_page_each(own: OwnArena, one_cpu: None, size: int) -> None:
+def test_the_largest_records_fill_a_page_each(
+    own: OwnArena, one_cpu: None, size: int, *, rsp: bool
+) -> None:
     own = OwnArena(geometry_of(ring_size=size), way=own.way)
-    slot = own.marker("s %s", CHARS, options=Options(text=100_000))
+    slot = own.marker("s %s", CHARS, options=Options(text=100_000, rsp=rsp))
     limit = own.arena.markers.entry(0).limits[0]
     text = b"x" * limit
 
