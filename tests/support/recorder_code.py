@@ -63,10 +63,11 @@ def compile_calls(folder: Path) -> Calls:
     return Calls(load_calls(folder))
 
 
-def instructions(own: OwnArena, slot: Slot) -> list[int]:
-    """Where the instructions are that the probe of a slot may come to, abort handlers included."""
+def instructions(own: OwnArena, slot: Slot, *more: int) -> list[int]:
+    """Where the instructions are that the probe of a slot may come to, abort handlers included.
+    `more` are functions that it calls by address."""
     entry = own.arena.entry
-    roots = [slot.probe, *(own.base + sequence.abort for sequence in entry.sequences)]
+    roots = [slot.probe, *more, *(own.base + sequence.abort for sequence in entry.sequences)]
     if slot.probe >= own.base + RUNTIME_SIZE:  # its descriptors stand before it
         roots += _own_handlers(own, slot.probe)
     code = own.store.read(0, own.arena.control.now().code_used)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from markerjit.model import CType, Signature, TypeClass
 from markerjit.patch.request import Step
 from markerjit.probes.recorders import Recorders
 from tests.support.own_arena import LONG, RESTARTABLE, SHARED, OwnArena, Slot, geometry_of
+from tests.support.recorder_code import compile_calls, instructions
 
 Row = tuple[Kind, int, int, int, int]  # kind, thread, block, asked, site
 
@@ -84,6 +86,23 @@ class Steps:
         heap = self.read()
         named = {number: CallSite(key, str(key)) for number, key in heap.keys.items()}
         return {each.site.address: each for each in sites_of(heap, named, 0, lambda time: time)}
+
+    def slot(self, kind: Kind) -> Slot:
+        """The marker of these steps."""
+        return self._slots[kind]
+
+    def shared(self) -> tuple[int, int]:
+        """The bytes that are live, and how many blocks are not at a place of theirs that is near
+        others."""
+        aggregates = self._arena.aggregates
+        entry = aggregates._table.read(self.aggregate.ticket % abi.AGGREGATES)
+        return int(entry.live), int(entry.spilled)
+
+    def set_shared(self, live: int, spilled: int) -> None:
+        """Make these words what they are to be."""
+        aggregates = self._arena.aggregates
+        aggregates._write(self.aggregate.ticket, "live", live)
+        aggregates._write(self.aggregate.ticket, "spilled", spilled)
 
     def free(self) -> None:
         for each in self._threads:
@@ -387,3 +406,36 @@ def test_threads_at_once_lose_nothing(own: OwnArena) -> None:
 def _all(threads: Sequence[threading.Thread], do: Callable[[threading.Thread], None]) -> None:
     for thread in threads:
         do(thread)
+
+
+# ---- forks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.forks
+@pytest.mark.parametrize("kind", [Kind.ALLOC, Kind.FREE])
+def test_a_fork_in_a_step_changes_no_word_of_the_parent_but_behind_a_look(
+    build: Path, tmp_path: Path, kind: Kind
+) -> None:
+    """From the last look whether this is a child to what it does: to take a place, and to add."""
+    own = OwnArena(geometry_of(max_markers=512, aggregate_pages=2048), way=SHARED)
+    calls = compile_calls(tmp_path)
+    near, spilled = [16 * (1 + 32 * number) for number in range(16)], 16 * (1 + 32 * 16)
+    expected = (100, 1) if kind == Kind.ALLOC else (-100, -1)
+    came, wrong = 0, []
+    with stepping(own, places=32, select="block=block, asked=100, caller=1") as steps:
+        for block in near:
+            steps.hit(Kind.ALLOC, block)
+        slot = steps.slot(kind)
+        for address in instructions(own, slot, own.base + own.arena.entry.gate_pair):
+            steps.hit(Kind.FREE, spilled)
+            steps.set_shared(100 * len(near), 0)
+            if kind == Kind.FREE:
+                steps.hit(Kind.ALLOC, spilled)
+            live, others = steps.shared()
+            came += calls.forking(slot, spilled, address)
+            if steps.shared() != (live + expected[0], others + expected[1]):
+                wrong.append(address - own.base)
+
+    assert came > 400
+    assert len(wrong) <= 6 * 2
+    assert len({at // 64 for at in wrong}) <= 2 * 2, "in two places, which are short"

@@ -90,8 +90,10 @@ static inline uint64_t mj_next_state(uint64_t hash, uint64_t state, unsigned kin
 
 /* (J) Whether the place is ours; then `*state` is what it has now. */
 static inline int mj_take_place(uint64_t *word, uint64_t *state, uint64_t hash) {
-    const uint64_t busy = mj_next_state(hash, *state, MJ_PLACE_BUSY);
+    uint64_t busy = mj_next_state(hash, *state, MJ_PLACE_BUSY);
 
+    __asm__ __volatile__(""
+                         : "+r"(busy)); /* before the look: a signal handler may fork behind it */
     if (!mj_alive() ||
         !__atomic_compare_exchange_n(word, state, busy, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         return 0;

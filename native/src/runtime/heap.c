@@ -23,7 +23,6 @@
 
 #include "aggregate.h"
 
-#define ROUNDS 8
 #define NEAR 16 /* bits of an address: blocks with the same upper ones are near each other */
 #define KEPT_MOVE (1ul << 63)
 #define KEPT_JUMP (KEPT_MOVE | 1ul << 62)
@@ -63,13 +62,19 @@ __attribute__((noinline)) static void add(const struct heap *heap, uint64_t site
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static uint64_t near_place(uint64_t key) {
+__attribute__((noinline)) static uint64_t near_place(uint64_t key) {
     const uint64_t area = key >> NEAR;
 
     return mj_hash(&area, 1) + (key >> 4 & ((1ul << (NEAR - 4)) - 1));
 }
 
 static uint64_t *spilled(const struct heap *heap) { return &heap->table->aggregate->spilled; }
+
+/* Add to a word that all CPUs share; what it is then. A child that a signal handler has forked
+   changes nothing of its parent's: 0. */
+__attribute__((noinline)) static uint64_t change_shared(uint64_t *word, uint64_t by) {
+    return mj_alive() ? __atomic_add_fetch(word, by, __ATOMIC_RELAXED) : 0;
+}
 
 /* Take the block with this key out of some places. */
 __attribute__((noinline)) static int take_from(const struct heap *heap, uint64_t from,
@@ -99,7 +104,7 @@ __attribute__((noinline)) static int take_out(const struct heap *heap, uint64_t 
     if (!__atomic_load_n(spilled(heap), __ATOMIC_RELAXED) ||
         !take_from(heap, hash, hash, key, block))
         return 0;
-    __atomic_fetch_sub(spilled(heap), 1, __ATOMIC_RELAXED);
+    change_shared(spilled(heap), -1ul);
     return 1;
 }
 
@@ -112,6 +117,8 @@ __attribute__((noinline)) static int put_into(const struct heap *heap, uint64_t 
 
         if (mj_kind_of(state) != MJ_PLACE_FREE || !mj_take_place(word, &state, hash))
             continue;
+        if (!mj_alive()) /* a child that comes late: it may be another's place by now */
+            return 1;
         heap->blocks[at] = *block;
         mj_publish_place(word, state, hash, MJ_PLACE_FULL);
         return 1;
@@ -124,10 +131,10 @@ __attribute__((noinline)) static int put(const struct heap *heap, const struct m
 
     if (put_into(heap, near_place(block->key), hash, block))
         return 1;
-    __atomic_fetch_add(spilled(heap), 1, __ATOMIC_RELAXED); /* before anybody can look for it */
+    change_shared(spilled(heap), 1); /* before anybody can look for it */
     if (put_into(heap, hash, hash, block))
         return 1;
-    __atomic_fetch_sub(spilled(heap), 1, __ATOMIC_RELAXED);
+    change_shared(spilled(heap), -1ul);
     return 0;
 }
 
@@ -135,7 +142,8 @@ __attribute__((noinline)) static int put(const struct heap *heap, const struct m
 
 /* malloc_usable_size, by the rules of allocators: those of glibc stand in malloc/malloc.c
    (request2size, sysmalloc_mmap), and those of jemalloc in its manual ("IMPLEMENTATION NOTES"). */
-static uint64_t given(const struct heap *heap, const struct asked *asked) {
+__attribute__((noinline)) static uint64_t given(const struct heap *heap,
+                                                const struct asked *asked) {
     const uint64_t size = asked->asked;
 
     if (heap->how->header_at) { /* glibc's word before the block: its flags, and 2: a mapping */
@@ -154,7 +162,7 @@ static uint64_t given(const struct heap *heap, const struct asked *asked) {
         if (size <= 8)
             return 8;
         const uint64_t bits = mj_bits_of(size - 1);
-        const uint64_t step = size <= 128 || bits < 7 ? 16 : 1ul << (bits - 3);
+        const uint64_t step = size <= 128 ? 16 : 1ul << (bits - 3);
 
         return (size + step - 1) & -step;
     }
@@ -165,7 +173,7 @@ static uint64_t given(const struct heap *heap, const struct asked *asked) {
    that there was. */
 __attribute__((noinline)) static void change_live(const struct heap *heap, uint64_t by) {
     struct mj_aggregate *aggregate = heap->table->aggregate;
-    const uint64_t live = __atomic_add_fetch(&aggregate->live, by, __ATOMIC_RELAXED);
+    const uint64_t live = change_shared(&aggregate->live, by);
     uint64_t most = __atomic_load_n(&aggregate->most, __ATOMIC_RELAXED);
 
     while ((int64_t)live > (int64_t)most && mj_alive())
@@ -180,6 +188,12 @@ __attribute__((noinline)) static void change_live(const struct heap *heap, uint6
 
 static uint64_t site_of(const struct mj_block *block) { return block->where & NO_SITE; }
 
+/* This thread and CPU, and a site. */
+__attribute__((noinline)) static uint64_t where(const struct heap *heap, uint64_t site) {
+    return (uint64_t)heap->tid << 32 | (uint64_t)(uint16_t)mj_cpu(heap->table->control) << 16 |
+           site;
+}
+
 /* 2 */
 __attribute__((noinline)) static void end(const struct heap *heap, const struct mj_block *block) {
     const struct mj_table *table = heap->table;
@@ -187,14 +201,15 @@ __attribute__((noinline)) static void end(const struct heap *heap, const struct 
     const struct mj_cells cells = {table, heap->missed.words + MJ_MISSED + site * table->words};
     const uint64_t ticks = (int64_t)(heap->now - block->time) < 0 ? 0 : heap->now - block->time;
     const uint64_t life = (uint64_t)((unsigned __int128)ticks * table->tick_ns >> 32);
+    const uint64_t elsewhere = block->where ^ where(heap, site);
     const uint64_t bits = mj_bits_of(life), most = MJ_BLOCK_COUNTS - MJ_BLOCK_LIVES - 1;
 
     if (site >= table->room)
         return;
     mj_add(&cells, MJ_BLOCK_FREES, 1);
-    if (block->where >> 32 != heap->tid)
+    if (elsewhere >> 32)
         mj_add(&cells, MJ_BLOCK_THREADS, 1);
-    if ((block->where >> 16 & 0xffff) != (uint16_t)mj_cpu(table->control))
+    if (elsewhere >> 16 & 0xffff)
         mj_add(&cells, MJ_BLOCK_CPUS, 1);
     mj_add(&cells, MJ_BLOCK_LIFE, life);
     mj_change(&cells, MJ_BLOCK_LONGEST, life, mj_larger);
@@ -202,12 +217,12 @@ __attribute__((noinline)) static void end(const struct heap *heap, const struct 
     change_live(heap, -block->given);
 }
 
-static uint64_t where(const struct heap *heap, uint64_t site) {
-    return (uint64_t)heap->tid << 32 | (uint64_t)(uint16_t)mj_cpu(heap->table->control) << 16 |
-           site;
-}
-
 static uint64_t kept(const struct heap *heap, uint64_t what) { return what | heap->tid; }
+
+__attribute__((noinline)) static int take_kept(const struct heap *heap, uint64_t what,
+                                               struct mj_block *block) {
+    return take_out(heap, kept(heap, what), block);
+}
 
 __attribute__((noinline)) static void miss(const struct heap *heap, unsigned word) {
     mj_add(&heap->missed, word, 1);
@@ -254,7 +269,7 @@ static void allocate(const struct heap *heap, const struct asked *asked) {
 static void fail(const struct heap *heap, const struct asked *asked) {
     struct mj_block block;
 
-    if (asked->kind != MJ_STEP_MOVED && take_out(heap, kept(heap, KEPT_MOVE), &block)) {
+    if (asked->kind != MJ_STEP_MOVED && take_kept(heap, KEPT_MOVE, &block)) {
         put(heap, &block);
         return;
     }
@@ -265,7 +280,7 @@ static void fail(const struct heap *heap, const struct asked *asked) {
 __attribute__((noinline)) static void end_move(const struct heap *heap, const struct asked *asked) {
     struct mj_block block;
 
-    if (!take_out(heap, kept(heap, KEPT_MOVE), &block))
+    if (!take_kept(heap, KEPT_MOVE, &block))
         return;
     block.key = block.old;
     block.old = 0;
@@ -285,7 +300,7 @@ static void jump(const struct heap *heap, const struct asked *asked) {
                              where(heap, asked->site), asked->kind};
     struct mj_block before;
 
-    if (take_out(heap, block.key, &before))
+    if (take_kept(heap, KEPT_JUMP, &before))
         miss(heap, MJ_MISSED_UNSEEN);
     if (!put(heap, &block))
         miss(heap, MJ_MISSED_UNSEEN);
@@ -314,7 +329,7 @@ static void free_block(const struct heap *heap, uint64_t key) {
         end(heap, &block);
         return;
     }
-    if (take_out(heap, kept(heap, KEPT_MOVE), &block)) {
+    if (take_kept(heap, KEPT_MOVE, &block)) {
         const int is_moved = block.old == key; /* by a reallocation that has called us */
 
         put(heap, &block);
@@ -328,7 +343,7 @@ static void free_block(const struct heap *heap, uint64_t key) {
 static void move(const struct heap *heap, uint64_t key) {
     struct mj_block block = {0, 0, 0, 0, NO_SITE, 0}, before;
 
-    if (take_out(heap, kept(heap, KEPT_MOVE), &before)) {
+    if (take_kept(heap, KEPT_MOVE, &before)) {
         put(heap, &before);
         if (before.old == key) /* one function for the other */
             return;
@@ -344,11 +359,12 @@ static void note_thread(const struct heap *heap) {
     uint64_t *words = (uint64_t *)(heap->blocks + heap->mask + 1);
     uint64_t *word = &words[heap->tid / 64 & heap->mask], bit = 1ul << heap->tid % 64;
 
-    if (!(__atomic_load_n(word, __ATOMIC_RELAXED) & bit))
+    if (mj_alive() && !(__atomic_load_n(word, __ATOMIC_RELAXED) & bit))
         __atomic_fetch_or(word, bit, __ATOMIC_RELAXED);
 }
 
-static uint64_t number_of_site(const struct heap *heap, const uint64_t *numbers) {
+__attribute__((noinline)) static uint64_t number_of_site(const struct heap *heap,
+                                                         const uint64_t *numbers) {
     const struct mj_pairing *how = heap->how;
     const uint64_t stack = how->stack_at ? numbers[how->stack_at - 1] : 0;
     const uint64_t marker = mj_id(heap->table->control, (const struct mj_marker *)how->marker);
@@ -361,7 +377,7 @@ static uint64_t number_of_site(const struct heap *heap, const uint64_t *numbers)
     return number < 0 ? NO_SITE : (uint64_t)number;
 }
 
-static void step(const struct heap *heap, const uint64_t *numbers) {
+__attribute__((noinline)) static void step(const struct heap *heap, const uint64_t *numbers) {
     const struct mj_pairing *how = heap->how;
     const uint64_t header = how->header_at ? numbers[how->header_at - 1] : 0;
     struct asked asked = {how->step, numbers[0], numbers[1], header, NO_SITE};
@@ -375,7 +391,7 @@ static void step(const struct heap *heap, const uint64_t *numbers) {
         return;
     }
     if (how->step == MJ_STEP_RESULT) { /* 4 */
-        if (asked.block == MJ_BLOCK_CONTINUED || !take_out(heap, kept(heap, KEPT_JUMP), &block))
+        if (asked.block == MJ_BLOCK_CONTINUED || !take_kept(heap, KEPT_JUMP, &block))
             return;
         asked.kind = (unsigned)block.old;
         asked.asked = block.asked;
