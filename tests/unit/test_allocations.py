@@ -35,6 +35,7 @@ KINDS = {kind.name.lower(): kind for kind in Kind}
 FORMAT = "block %p asked %ld site %p header %ld"
 SELECT = "block=block, asked=asked, caller=site"
 THREADS = 3
+HUGE = 1 << 40
 
 
 @pytest.fixture(scope="module", params=[RESTARTABLE, SHARED])
@@ -227,6 +228,38 @@ def test_blocks_are_those_of_a_model(own: OwnArena, places: int, data: st.DataOb
     assert int(heap.live_given.sum()) == sum(asked for _, asked in live.values())
     assert (heap.unknown, heap.unseen, heap.begun, heap.no_site) == (0, 0, 0, 0)
     assert copy.threads == len({tid for _, tid, *_ in rows})
+
+
+@settings(max_examples=30, deadline=None)
+@given(before=st.integers(0, 90), fails=st.booleans(), rows=histories())
+def test_in_a_table_that_is_full_each_block_is_in_one_number(
+    own: OwnArena, before: int, fails: bool, rows: list[Row]
+) -> None:
+    """The block of a reallocation has another place meanwhile, which may be taken, and so may be
+    its old one afterwards."""
+    first = [(Kind.ALLOC, 1, 4096 + 16 * number, 8, 6) for number in range(before)]
+    live, _, _ = modelled(first + rows)
+    moves = [
+        row
+        for block in live
+        for row in ((Kind.MOVE, 2, block, 0, 0), (Kind.MOVED, 2, 0 if fails else block, 1, 5))
+    ]
+    with stepping(own, places=64) as steps:
+        steps.take(first + rows + moves)
+        full = steps.read()
+        steps.take([(Kind.FREE, 3, block, 0, 0) for block in live])
+        empty = steps.read()
+        steps.hit(Kind.ALLOC, 16, HUGE)
+        copy = steps.copy()
+
+    for heap in (full, empty):
+        made, *ends = (
+            sum(by_key(heap, column).values())
+            for column in (abi.BLOCK_ALLOCATIONS, abi.BLOCK_FREES, abi.BLOCK_UNTRACKED)
+        )
+        assert made == sum(ends) + int(heap.live.sum())
+    assert not empty.live.any()
+    assert copy.most == HUGE  # nothing else is live
 
 
 # ---- one by one ----------------------------------------------------------------------------------

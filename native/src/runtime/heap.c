@@ -228,6 +228,20 @@ __attribute__((noinline)) static void miss(const struct heap *heap, unsigned wor
     mj_add(&heap->missed, word, 1);
 }
 
+/* Put a block back that was taken out for a while. Where others have taken its room meanwhile it is
+   not live any more. */
+__attribute__((noinline)) static void put_back(const struct heap *heap,
+                                               const struct mj_block *block) {
+    if (put(heap, block))
+        return;
+    if (site_of(block) == NO_SITE) {
+        miss(heap, MJ_MISSED_UNKNOWN);
+        return;
+    }
+    add(heap, site_of(block), MJ_BLOCK_UNTRACKED, 1);
+    change_live(heap, -block->given);
+}
+
 /* What stands where this block is to be: of a function that was called for it, or its free was not
    seen. */
 static void make_way(const struct heap *heap, const struct asked *asked) {
@@ -270,7 +284,7 @@ static void fail(const struct heap *heap, const struct asked *asked) {
     struct mj_block block;
 
     if (asked->kind != MJ_STEP_MOVED && take_kept(heap, KEPT_MOVE, &block)) {
-        put(heap, &block);
+        put_back(heap, &block);
         return;
     }
     add(heap, asked->site, MJ_BLOCK_FAILED, 1);
@@ -289,9 +303,8 @@ __attribute__((noinline)) static void end_move(const struct heap *heap, const st
             miss(heap, MJ_MISSED_UNKNOWN);
         else
             end(heap, &block);
-    } else if (site_of(&block) != NO_SITE && !put(heap, &block)) {
-        add(heap, site_of(&block), MJ_BLOCK_UNTRACKED, 1);
-        change_live(heap, -block.given);
+    } else if (site_of(&block) != NO_SITE) {
+        put_back(heap, &block);
     }
 }
 
@@ -332,7 +345,7 @@ static void free_block(const struct heap *heap, uint64_t key) {
     if (take_kept(heap, KEPT_MOVE, &block)) {
         const int is_moved = block.old == key; /* by a reallocation that has called us */
 
-        put(heap, &block);
+        put_back(heap, &block);
         if (is_moved)
             return;
     }
@@ -344,7 +357,7 @@ static void move(const struct heap *heap, uint64_t key) {
     struct mj_block block = {0, 0, 0, 0, NO_SITE, 0}, before;
 
     if (take_kept(heap, KEPT_MOVE, &before)) {
-        put(heap, &before);
+        put_back(heap, &before);
         if (before.old == key) /* one function for the other */
             return;
         end_move(heap, 0);
@@ -352,7 +365,7 @@ static void move(const struct heap *heap, uint64_t key) {
     take_out(heap, key, &block);
     block.key = kept(heap, KEPT_MOVE);
     block.old = key;
-    put(heap, &block);
+    put_back(heap, &block);
 }
 
 static void note_thread(const struct heap *heap) {
