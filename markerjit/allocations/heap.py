@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import markerjit.abi as abi
+from markerjit.arena.aggregates import Words
 from markerjit.arena.blocks import Blocks
 from markerjit.tuples import NamedTuple
 
@@ -52,17 +53,18 @@ class Heap(NamedTuple):
         return int(self.counts[:, abi.BLOCK_ALLOCATIONS].sum()) + self.no_site
 
 
-def heap_of(copy: Blocks) -> Heap:
-    """The numbers of a copy, added up over CPUs."""
+def heap_of(copy: Words | Blocks) -> Heap:
+    """The numbers of a copy, added up over CPUs. Without its blocks nothing is live."""
     rings = [np.frombuffer(ring, np.int64) for ring in copy.rings]
     missed = np.sum([ring[: abi.MISSED] for ring in rings], axis=0)
-    rows = [ring[abi.MISSED :].reshape(-1, abi.BLOCK_COUNTS) for ring in rings]
-    counts = np.sum(rows, axis=0)
+    each = [ring[abi.MISSED :].reshape(-1, abi.BLOCK_COUNTS) for ring in rings]
+    counts = np.sum(each, axis=0)
     if len(counts):
-        counts[:, abi.BLOCK_LONGEST] = np.max([row[:, abi.BLOCK_LONGEST] for row in rows], axis=0)
+        counts[:, abi.BLOCK_LONGEST] = np.max([ring[:, abi.BLOCK_LONGEST] for ring in each], axis=0)
     sites = len(counts)
-    blocks = np.frombuffer(copy.blocks, np.uint64).reshape(-1, abi.BLOCK_WORDS)
-    key, time, asked, given, where, _ = blocks.T
+    blocks = copy.blocks if isinstance(copy, Blocks) else b""
+    rows = np.frombuffer(blocks, np.uint64).reshape(-1, abi.BLOCK_WORDS)
+    key, time, asked, given, where, _ = rows.T
     is_jump = (key & np.uint64(_KEPT | _JUMP)) == np.uint64(_KEPT | _JUMP)
     site = (where & np.uint64(_SITE)).astype(np.int64)
     is_live = ~is_jump & (site < sites)

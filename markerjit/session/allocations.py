@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import markerjit.abi as abi
 from markerjit.allocations.heap import Heap, heap_of
 from markerjit.allocations.steps import GIVES
 from markerjit.allocations.summary import Allocations, CallSite, sites_of
-from markerjit.arena.aggregates import Size
+from markerjit.arena.aggregates import Aggregate, Size, Words
 from markerjit.arena.blocks import PLACE_WORDS, Blocks
 from markerjit.errors import Refused
 from markerjit.events.bounds import Bounds
@@ -76,7 +76,8 @@ class _Prepared(NamedTuple):
 
 
 class AllocationTrace:
-    """The allocations of a process while they are followed, and afterwards."""
+    """The allocations of a process while they are followed, and afterwards. `sums` copies what is
+    added up, without the blocks that are live."""
 
     def __init__(
         self,
@@ -85,12 +86,14 @@ class AllocationTrace:
         asked: AskedAllocations,
         clock: Calibration,
         sites: Sites,
+        sums: Callable[[Aggregate], Words],
     ) -> None:
         self._source = source
         self._target = target
         self._asked = asked
         self._clock = clock
         self._sites = sites
+        self._sums = sums
         self._command = target.command
         self._bounds = Bounds(asked.duration, None)
         self._began_ns = self._now = time.monotonic_ns()
@@ -180,11 +183,11 @@ class AllocationTrace:
         )  # fmt: skip
 
     def _look(self) -> Heap | None:
-        """Find the names of sites that are new; the numbers of now, None where the memory is
-        another's."""
+        """Find the names of sites that are new; the sums of now, None where the memory is
+        another's. The table of blocks is left alone: there may be two million."""
         self._sites.look()
         try:
-            heap = heap_of(self._source.copy())
+            heap = heap_of(self._source.look(self._sums))
         except Refused:
             self._dispossessed = True
             return None
@@ -221,7 +224,8 @@ def followed(switcher: Switcher, asked: AskedAllocations) -> Iterator[Allocation
         depth = asked.recorded.depth
         stacks = WalkedStacks(switcher) if depth else None
         sites = Sites(switcher.target, stacks, depth, prepared.markers)
-        trace = AllocationTrace(prepared.source, switcher.target, asked, clock, sites)
+        sums = prepared.recorders.arena.aggregates.copy
+        trace = AllocationTrace(prepared.source, switcher.target, asked, clock, sites, sums)
         trace.begin()
         yield trace
         trace.note_end()

@@ -40,6 +40,7 @@ from markerjit.sites import ProbeName
 from markerjit.tuples import NamedTuple
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class TakeRows(Protocol):
@@ -84,9 +85,11 @@ class Source(Generic[T]):
 
     def copy(self) -> T:
         """All that is in the memory. Raises Refused where it is another's."""
-        if self._last is not None:
-            return self._last
-        content = self._copy(self.aggregate)
+        return self.look(self._copy) if self._last is None else self._last
+
+    def look(self, copy: Callable[[Aggregate], U]) -> U:
+        """What `copy` takes of the memory. Raises Refused where it is another's."""
+        content = copy(self.aggregate)
         self._check_ours()
         return content
 

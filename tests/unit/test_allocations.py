@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,13 @@ import markerjit.abi as abi
 from markerjit.allocations.heap import Heap, heap_of
 from markerjit.allocations.steps import CONTINUED, GIVES, OWN, UNSEEN, Kind
 from markerjit.allocations.summary import AllocationSite, CallSite, sites_of
-from markerjit.arena.aggregates import Size, Ticks
+from markerjit.arena.aggregates import Aggregate, Size, Ticks
 from markerjit.arena.blocks import PLACE_WORDS, Blocks
 from markerjit.model import CType, Signature, TypeClass
 from markerjit.patch.request import Step
 from markerjit.probes.recorders import Recorders
+from markerjit.session.allocations import AllocationTrace, AskedAllocations
+from markerjit.session.held import Source
 from tests.support.own_arena import LONG, RESTARTABLE, SHARED, OwnArena, Slot, geometry_of
 from tests.support.recorder_code import compile_calls, instructions
 
@@ -263,6 +267,28 @@ def test_in_a_table_that_is_full_each_block_is_in_one_number(
 
 
 # ---- one by one ----------------------------------------------------------------------------------
+
+
+def test_a_poll_copies_no_blocks(own: OwnArena) -> None:
+    copies: list[Aggregate] = []
+    sites: Any = SimpleNamespace(look=lambda: None, of=lambda key: CallSite(key, ""))
+    target: Any = SimpleNamespace(pid=os.getpid(), command="")
+    nothing: Any = None
+    asked = AskedAllocations(nothing, nothing, nothing, read=False, limit=100, duration=None)
+
+    def copy(aggregate: Aggregate) -> Blocks:
+        copies.append(aggregate)
+        return own.arena.aggregates.copy_blocks(aggregate)
+
+    with stepping(own) as steps:
+        source = Source(own.arena, steps.aggregate, copy, lambda: True)
+        sums = own.arena.aggregates.copy
+        trace = AllocationTrace(source, target, asked, nothing, sites, sums)
+        steps.take([(Kind.ALLOC, 1, 16 * number, 8, number) for number in range(1, 6)])
+        polled = [trace.poll(), trace.poll()]
+
+    assert polled == [5, 0]
+    assert copies == []
 
 
 def test_a_free_that_was_not_seen_ends_with_the_next_allocation(steps: Steps) -> None:
