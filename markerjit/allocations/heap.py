@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     Column = npt.NDArray[np.int64]
 
-_KEPT, _JUMP = 1 << 63, 1 << 62
-_SITE = 0xFFFF
+_JUMP = abi.BLOCK_KEPT | abi.BLOCK_JUMP
 
 
 class Heap(NamedTuple):
@@ -65,8 +64,8 @@ def heap_of(copy: Words | Blocks) -> Heap:
     blocks = copy.blocks if isinstance(copy, Blocks) else b""
     rows = np.frombuffer(blocks, np.uint64).reshape(-1, abi.BLOCK_WORDS)
     key, time, asked, given, where, _ = rows.T
-    is_jump = (key & np.uint64(_KEPT | _JUMP)) == np.uint64(_KEPT | _JUMP)
-    site = (where & np.uint64(_SITE)).astype(np.int64)
+    is_jump = (key & np.uint64(_JUMP)) == np.uint64(_JUMP)
+    site = (where & np.uint64(abi.NO_SITE)).astype(np.int64)
     is_live = ~is_jump & (site < sites)
     site = site[is_live]
     oldest = np.full(sites, np.iinfo(np.uint64).max, np.uint64)

@@ -193,6 +193,7 @@ CONSTANTS = {
         for n, v in vars(abi).items()
         if re.match("(KEY|VALUE|DOES|MISSED|PLACE|BLOCK|STEP|GIVES)_", n)
     },
+    "MJ_NO_SITE": abi.NO_SITE,
     "MJ_SITE_STACK": abi.SITE_STACK,
     "MJ_SITE_MARKER": abi.SITE_MARKER,
     **{

@@ -134,7 +134,7 @@ def steps(own: OwnArena) -> Iterator[Steps]:
 def live_blocks(copy: Blocks, heap: Heap) -> dict[int, tuple[int, int]]:
     """By address: the site and the bytes."""
     rows = np.frombuffer(copy.blocks, np.uint64).reshape(-1, abi.BLOCK_WORDS).tolist()
-    return {key: (heap.keys[where & 0xFFFF], asked) for key, _, asked, _, where, _ in rows}
+    return {key: (heap.keys[where & abi.NO_SITE], asked) for key, _, asked, _, where, _ in rows}
 
 
 def by_key(heap: Heap, column: int) -> Counter[int]:

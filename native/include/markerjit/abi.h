@@ -363,7 +363,11 @@ struct mj_slot {
  */
 #define MJ_HELD_WORDS 2
 #define MJ_MAX_FIELD_WORDS 128 /* of one end of a pair */
-/* Blocks: words of a block behind its key, and what is counted for each site. */
+/* Words of a slow pair, before its fields: its number + 1 when all else is written, the time of the
+   begin, nanoseconds, and the thread and marker of both ends. Of a marker with `took_at` the time
+   is that of the end. */
+#define MJ_SLOW_WORDS 5
+/* Blocks: words of one, and what is counted for each site. */
 #define MJ_BLOCK_WORDS 6 /* struct mj_block */
 #define MJ_BLOCK_ALLOCATIONS 0
 #define MJ_BLOCK_ASKED 1
@@ -378,6 +382,11 @@ struct mj_slot {
 #define MJ_BLOCK_UNTRACKED 10 /* blocks for which there was no room */
 #define MJ_BLOCK_LIVES 11     /* lifetimes by the number of their bits, from here on */
 #define MJ_BLOCK_COUNTS (MJ_BLOCK_LIVES + 48)
+/* Bits of a key that no address has: the key is of what the thread with this number has begun, a
+   reallocation, or, with both bits, an allocation that another function finishes. */
+#define MJ_BLOCK_KEPT (1ul << 63)
+#define MJ_BLOCK_JUMP (1ul << 62)
+#define MJ_NO_SITE 0xffff /* the number of a block's site that is not known; and a mask */
 /* Steps of an allocator: markerjit/allocations/steps.py. */
 #define MJ_STEP_FREE 1
 #define MJ_STEP_MOVE 2
@@ -393,10 +402,6 @@ struct mj_slot {
 #define MJ_GIVES_ASKED 0
 #define MJ_GIVES_GLIBC 1
 #define MJ_GIVES_JEMALLOC 2
-/* And of a slow pair: its number + 1 when all else is written, the time of the begin, nanoseconds,
-   and the thread and marker of both ends. Of a marker with `took_at` the time is that of the end.
- */
-#define MJ_SLOW_WORDS 5
 
 /* Buckets: of powers of two, or finer, 2 ** MJ_PARTS_BITS to a power of two. That of 0 is the first
    for values without a sign, otherwise the one in the middle. */

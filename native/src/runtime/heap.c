@@ -24,9 +24,7 @@
 #include "aggregate.h"
 
 #define NEAR 16 /* bits of an address: blocks with the same upper ones are near each other */
-#define KEPT_MOVE (1ul << 63)
-#define KEPT_JUMP (KEPT_MOVE | 1ul << 62)
-#define NO_SITE 0xfffful
+#define KEPT_JUMP (MJ_BLOCK_KEPT | MJ_BLOCK_JUMP)
 #define PAGE_MASK (MJ_PAGE - 1ul)
 
 _Static_assert(sizeof(struct mj_block) == MJ_BLOCK_WORDS * sizeof(uint64_t), "abi.h");
@@ -48,7 +46,7 @@ struct asked {
     uint64_t block;
     uint64_t asked;
     uint64_t header;
-    uint64_t site; /* its number, or NO_SITE */
+    uint64_t site; /* its number, or MJ_NO_SITE */
 };
 
 __attribute__((noinline)) static void add(const struct heap *heap, uint64_t site, unsigned word,
@@ -186,7 +184,7 @@ __attribute__((noinline)) static void change_live(const struct heap *heap, uint6
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static uint64_t site_of(const struct mj_block *block) { return block->where & NO_SITE; }
+static uint64_t site_of(const struct mj_block *block) { return block->where & MJ_NO_SITE; }
 
 /* This thread and CPU, and a site. */
 __attribute__((noinline)) static uint64_t where(const struct heap *heap, uint64_t site) {
@@ -234,7 +232,7 @@ __attribute__((noinline)) static void put_back(const struct heap *heap,
                                                const struct mj_block *block) {
     if (put(heap, block))
         return;
-    if (site_of(block) == NO_SITE) {
+    if (site_of(block) == MJ_NO_SITE) {
         miss(heap, MJ_MISSED_UNKNOWN);
         return;
     }
@@ -266,7 +264,7 @@ static void allocate(const struct heap *heap, const struct asked *asked) {
         asked->block, heap->now, asked->asked, bytes, where(heap, asked->site), 0};
 
     make_way(heap, asked);
-    if (asked->site == NO_SITE) {
+    if (asked->site == MJ_NO_SITE) {
         miss(heap, MJ_MISSED_FULL);
         return;
     }
@@ -283,7 +281,7 @@ static void allocate(const struct heap *heap, const struct asked *asked) {
 static void fail(const struct heap *heap, const struct asked *asked) {
     struct mj_block block;
 
-    if (asked->kind != MJ_STEP_MOVED && take_kept(heap, KEPT_MOVE, &block)) {
+    if (asked->kind != MJ_STEP_MOVED && take_kept(heap, MJ_BLOCK_KEPT, &block)) {
         put_back(heap, &block);
         return;
     }
@@ -294,16 +292,16 @@ static void fail(const struct heap *heap, const struct asked *asked) {
 __attribute__((noinline)) static void end_move(const struct heap *heap, const struct asked *asked) {
     struct mj_block block;
 
-    if (!take_kept(heap, KEPT_MOVE, &block))
+    if (!take_kept(heap, MJ_BLOCK_KEPT, &block))
         return;
     block.key = block.old;
     block.old = 0;
     if (!asked || asked->block || !asked->asked) {
-        if (site_of(&block) == NO_SITE)
+        if (site_of(&block) == MJ_NO_SITE)
             miss(heap, MJ_MISSED_UNKNOWN);
         else
             end(heap, &block);
-    } else if (site_of(&block) != NO_SITE) {
+    } else if (site_of(&block) != MJ_NO_SITE) {
         put_back(heap, &block);
     }
 }
@@ -342,7 +340,7 @@ static void free_block(const struct heap *heap, uint64_t key) {
         end(heap, &block);
         return;
     }
-    if (take_kept(heap, KEPT_MOVE, &block)) {
+    if (take_kept(heap, MJ_BLOCK_KEPT, &block)) {
         const int is_moved = block.old == key; /* by a reallocation that has called us */
 
         put_back(heap, &block);
@@ -354,16 +352,16 @@ static void free_block(const struct heap *heap, uint64_t key) {
 
 /* 3 */
 static void move(const struct heap *heap, uint64_t key) {
-    struct mj_block block = {0, 0, 0, 0, NO_SITE, 0}, before;
+    struct mj_block block = {0, 0, 0, 0, MJ_NO_SITE, 0}, before;
 
-    if (take_kept(heap, KEPT_MOVE, &before)) {
+    if (take_kept(heap, MJ_BLOCK_KEPT, &before)) {
         put_back(heap, &before);
         if (before.old == key) /* one function for the other */
             return;
         end_move(heap, 0);
     }
     take_out(heap, key, &block);
-    block.key = kept(heap, KEPT_MOVE);
+    block.key = kept(heap, MJ_BLOCK_KEPT);
     block.old = key;
     put_back(heap, &block);
 }
@@ -387,13 +385,13 @@ __attribute__((noinline)) static uint64_t number_of_site(const struct heap *heap
                                       : MJ_SITE_MARKER | marker;
     const int64_t number = mj_number_of(heap->table, &key);
 
-    return number < 0 ? NO_SITE : (uint64_t)number;
+    return number < 0 ? MJ_NO_SITE : (uint64_t)number;
 }
 
 __attribute__((noinline)) static void step(const struct heap *heap, const uint64_t *numbers) {
     const struct mj_pairing *how = heap->how;
     const uint64_t header = how->header_at ? numbers[how->header_at - 1] : 0;
-    struct asked asked = {how->step, numbers[0], numbers[1], header, NO_SITE};
+    struct asked asked = {how->step, numbers[0], numbers[1], header, MJ_NO_SITE};
     struct mj_block block;
 
     if (how->step == MJ_STEP_FREE || how->step == MJ_STEP_MOVE) {
