@@ -30,7 +30,7 @@ class Heap(NamedTuple):
     counts     a row of MJ_BLOCK_COUNTS numbers for each site
     live       blocks that are live, and `live_asked` and `live_given` their bytes, by site
     oldest     when the oldest of these was allocated, by site, as its clock counts
-    unknown    frees of blocks that were not seen to be allocated
+    unknown    frees of blocks that are not known: from before, or untracked
     unseen     allocations whose block is not known, and `begun` those that were not over
     no_site    allocations whose site found no room
     """

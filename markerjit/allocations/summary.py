@@ -88,7 +88,7 @@ class Allocations(NamedTuple):
     sites          by call site, the one with the most live bytes first
     most_given     bytes that were live at most, of those that were seen to be allocated, and
                    `most_s` when, in seconds from the begin
-    unknown_frees  frees of blocks that were not seen to be allocated: from before
+    unknown_frees  frees of blocks that are not known: from before, or `untracked`
     unseen         allocations whose address is not known
     no_site        allocations whose site found no room: they are at no site
     unmatched      returns whose entries were not seen: of calls that had begun before

@@ -167,8 +167,7 @@ class Aggregates:
         keys, stride = size.key_bytes, size.stride
         slow = keys + stride * self._rings
         needed = self._needed(size)
-        taken = [other.extent for other in self.all()] + [_extent(each) for each in self._went()]
-        room = next((gap for gap in gaps(self._memory, taken) if _size(gap) >= needed), None)
+        room = next((gap for gap in self._gaps() if _size(gap) >= needed), None)
         if index is None or room is None:
             raise Refused(self._no_room(needed, size, full=index is None))
         extent = Extent(room.start, room.start + needed)
@@ -191,6 +190,11 @@ class Aggregates:
         self._table.write(index, entry)
         self._write(ticket, "ticket", ticket)
         return aggregate
+
+    def _gaps(self) -> Iterator[Extent]:
+        """The memory that no aggregate has, also none that went."""
+        taken = [other.extent for other in self.all()] + [_extent(each) for each in self._went()]
+        return gaps(self._memory, taken)
 
     def _needed(self, size: Size) -> int:
         return size.key_bytes + size.stride * self._rings + size.slow_bytes
@@ -272,8 +276,7 @@ class Aggregates:
     def most_blocks(self, size: Size, most: int) -> int:
         """For how many blocks there is room beside such an aggregate: a power of two, `most` at
         most; 0 where there is none."""
-        taken = [other.extent for other in self.all()] + [_extent(each) for each in self._went()]
-        room = max((_size(gap) for gap in gaps(self._memory, taken)), default=0)
+        room = max(map(_size, self._gaps()), default=0)
         rest = room - self._needed(size)
         places = min(most, rest // (_WORD * max(size.slow_words, 1)))
         return 1 << places.bit_length() - 1 if places > 0 else 0

@@ -11,7 +11,7 @@ content. So a journal that is open then belongs to a controller that is gone, or
 its change, or that has paused. Others may ask for its owner.
 
 A change that is made in stages (session/stepping.py) is journalled as a whole. Its controller gives
-the lock back between two steps, so the journal has a lease, which says that it comes back.
+the lock back between two stages, so the journal has a lease, which says that it comes back.
 
 What this does not do: judge the bytes in the target, or repair them (session/unfinished.py).
 """

@@ -35,8 +35,6 @@ _NO_CALLER = "only the entry and the returns of a function have a caller"
 _FUNCTION = "func:"
 _IN_STUBS = ":"
 """In the names of sites that no compiler prepared."""
-"""Words between the arguments and the stack of the program: what a stub saves (stub.py), and the
-red zone. At the entry of a function the return address is there, and at its exits again."""
 
 
 def ask_markers(text: str, signatures: Sequence[Signature]) -> list[Question | Lack]:

@@ -100,7 +100,7 @@ class Recorders:
         Raises Refused when the arena has no room for another marker or question, BadQuestion, and
         Unsupported for a question that has no code.
         """
-        if probe.question is None and not isinstance(probe, AddUp | Pair):
+        if probe.question is None:
             self._tell_plainly(list(signatures), probe, preserving)
             return
         for signature in signatures:

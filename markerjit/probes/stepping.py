@@ -11,13 +11,7 @@ from markerjit.errors import BadQuestion
 from markerjit.model import RemoteAddress, Signature
 from markerjit.patch.request import Step
 from markerjit.probes.asking import known_of, scope_of_marker
-from markerjit.probes.called import (
-    Runtime,
-    code_of_call,
-    draft_of_call,
-    missing_at,
-    numbers_of,
-)
+from markerjit.probes.called import Runtime, code_of_call, draft_of_call, numbers_of
 from markerjit.questions import Lack
 from markerjit.questions.selection import Selection, select_again
 
@@ -45,8 +39,6 @@ def code_of(
     how = Pairing(
         marker=marker,
         time=TIME_TSC if probe.counter else TIME_MONOTONIC,
-        careful=known.careful,
-        missing_at=missing_at(numbers),
         step=dict(probe.kinds)[signature.name],
         gives=probe.gives,
         stack_at=names.index(STACK) + 1 if STACK in names else 0,

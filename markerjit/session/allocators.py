@@ -1,8 +1,8 @@
-"""What allocates in a process, and what a trace has to record of it.
+"""What allocates in a process, and what is computed there of its steps.
 
-Of the C library's functions, or of those of the allocator that stands in for it, an allocation is
-recorded where it returns, and a free where it begins. The fields are the same for all of them, so
-that one selection computes them in the process:
+Of the C library's functions, or of those of the allocator that stands in for it, an allocation is a
+step where it returns, and a free where it begins. The numbers are the same for all of them, so that
+one selection computes them in the process:
 
     block   the address of the block; 0 where there is none; UNSEEN where it is not known, and
             CONTINUED where a function that is jumped to will return it
@@ -12,7 +12,7 @@ that one selection computes them in the process:
     header  the word before the block, if it is asked for
 
 An allocating function may end with a jump to another one: what is rare, or the same for several of
-them. The returns of that one are recorded, too (continued.py).
+them. The returns of that one are steps, too (_Jumps).
 
 An object that has both malloc and free is an allocator. The one that is bound is the program, if it
 has them; else a library other than the C library, since that comes last in the order in which the

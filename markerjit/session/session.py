@@ -881,8 +881,7 @@ class Session(View):
                 recorded = own_allocator(self._target, allocs, frees, depth=depth)
             else:
                 recorded = allocator_of(self._target, read=read, depth=depth)
-        probe = Record(nothing_read(RECORD, "fast"))
-        request = Request(True, self._switcher.planner.strategy(quiesce), None, probe)
+        request = Request(True, self._switcher.planner.strategy(quiesce))
         asked = AskedAllocations(recorded, request, self._clock, read, limit, duration)
         with followed(self._switcher, asked) as trace:
             yield trace

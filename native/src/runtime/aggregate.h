@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * aggregate.h: what aggregates and pairs share: their memory, its words, and keys. aggregate.c says
- * how a thread that comes late leaves the memory of another one alone.
+ * aggregate.h: what aggregates, pairs and blocks share: their memory, its words, keys, and places.
+ * aggregate.c says how a thread that comes late leaves the memory of another one alone.
  */
 #ifndef MARKERJIT_AGGREGATE_H
 #define MARKERJIT_AGGREGATE_H
