@@ -86,7 +86,7 @@ class Pair(NamedTuple):
         return cls(timed, ends, key, counter, Where(str(timed), number), options)
 
 
-class Step(NamedTuple):
+class HeapStep(NamedTuple):
     """Take an event for a step of an allocator. `select` has the numbers of a step, `kinds` what
     the events of each name are (MJ_STEP_*), `gives` the rule of the bytes given (MJ_GIVES_*), and
     `counter` says that its clock is the time stamp counter; `question` is as of Pair."""
@@ -101,7 +101,7 @@ class Step(NamedTuple):
     @classmethod
     def of(
         cls, select: str, kinds: Mapping[str, int], gives: int, *, counter: bool, by: str
-    ) -> Step:
+    ) -> HeapStep:
         """The steps of an allocator, whose sites are told apart `by` this."""
         rows = tuple(sorted((name, int(kind)) for name, kind in kinds.items()))
         number = fnv1a(repr((select, rows, gives, counter)).encode(errors="surrogatepass"))
@@ -127,7 +127,7 @@ class InC(NamedTuple):
         return f"{self.file}:{self.function}"
 
 
-Probe = Count | Record | AddUp | Pair | Step | InC
+Probe = Count | Record | AddUp | Pair | HeapStep | InC
 """The code that runs when an open site is reached. The type tells the kinds apart; no two of them
 are equal."""
 

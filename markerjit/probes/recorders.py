@@ -25,7 +25,7 @@ from markerjit.arena.units import Noted, Unit
 from markerjit.arguments import check_int, check_is
 from markerjit.errors import BadArgument, BadQuestion, Refused
 from markerjit.model import RemoteAddress, Signature
-from markerjit.patch.request import AddUp, Count, InC, Pair, Probe, Record, Step
+from markerjit.patch.request import AddUp, Count, HeapStep, InC, Pair, Probe, Record
 from markerjit.patch.where import Where
 from markerjit.probes.c.unit import Compiled, split_probe
 from markerjit.probes.record import (
@@ -109,7 +109,7 @@ class Recorders:
                 self._limit_idle(signature, give_back)
             marker = self.arena.markers.find(signature.name, signature.text, entry)
             made = _recording(signature, probe)
-            if isinstance(probe, AddUp | Pair | Step):
+            if isinstance(probe, AddUp | Pair | HeapStep):
                 self._need_adding(marker, signature, probe, give_back)
                 continue
             self._need_question(marker, signature, probe, made, give_back)
@@ -358,7 +358,7 @@ class Recorders:
         self,
         marker: int,
         signature: Signature,
-        probe: AddUp | Pair | Step,
+        probe: AddUp | Pair | HeapStep,
         give_back: Callable[[], int],
     ) -> None:
         """Code that adds to an aggregate."""
@@ -387,7 +387,7 @@ def _ticks_per_s() -> int:
 
 def _adding(
     signature: Signature,
-    probe: AddUp | Pair | Step,
+    probe: AddUp | Pair | HeapStep,
     marker: RemoteAddress,
     address: RemoteAddress,
     runtime: Runtime,
@@ -397,10 +397,10 @@ def _adding(
         from markerjit.probes.pairing import code_of as code_of_pairing
 
         return code_of_pairing(signature, probe, marker, address, runtime)
-    if isinstance(probe, Step):
-        from markerjit.probes.stepping import code_of as code_of_step
+    if isinstance(probe, HeapStep):
+        from markerjit.probes.heap_step import code_of as code_of_heap_step
 
-        return code_of_step(signature, probe, marker, address, runtime)
+        return code_of_heap_step(signature, probe, marker, address, runtime)
     from markerjit.probes.adding import code_of
 
     return code_of(signature, probe, marker, address, runtime)
@@ -418,7 +418,7 @@ def _entry(signature: Signature, probe: Probe) -> MarkerEntry:
 
 def _asks(probe: Probe) -> int:
     """What the code of an entry does with an event that meets the condition (MJ_ASKS_*)."""
-    if isinstance(probe, AddUp | Pair | Step):
+    if isinstance(probe, AddUp | Pair | HeapStep):
         return ASKS_AGGREGATE
     return ASKS_BEFORE_RECORD if isinstance(probe, Record) else ASKS_BEFORE_COUNT
 

@@ -25,7 +25,7 @@ from markerjit.arena.aggregates import Aggregate, Size, Words
 from markerjit.arena.blocks import PLACE_WORDS, Blocks
 from markerjit.errors import Refused
 from markerjit.events.bounds import Bounds
-from markerjit.patch.request import Request, Step
+from markerjit.patch.request import HeapStep, Request
 from markerjit.probes.asking import scope_of_marker
 from markerjit.probes.recorders import Recorders
 from markerjit.questions.selection import select
@@ -237,7 +237,7 @@ def _prepare(
 ) -> _Prepared:
     recorded = asked.recorded
     name = parse_name(recorded.names)
-    probe = Step.of(
+    probe = HeapStep.of(
         recorded.select, recorded.kinds, GIVES[recorded.allocator],
         counter=clock.time is Time.TSC, by=recorded.by,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from markerjit.arena.stash import stash_of
 from markerjit.elf import parse_format
 from markerjit.model import Change, Duration, Kept, RemoteAddress, Site
 from markerjit.patch.carried import keep
-from markerjit.patch.request import InC, Pair, Probe, Record, Request, Step
+from markerjit.patch.request import HeapStep, InC, Pair, Probe, Record, Request
 from markerjit.patch.switchable import NOTHING, Carried, Carry, SiteState
 from markerjit.session.target import Key, Target, key_of
 from markerjit.x86.forms import FUNCTION, RETURN
@@ -54,7 +54,7 @@ def _names_read(probe: Probe, names: Set[str]) -> Set[str]:
             return names  # of slow pairs all fields are kept
         case Pair(timed=timed):
             texts = [timed.by, timed.ends_by or "", timed.where or "", timed.took]
-        case Step(select=select):
+        case HeapStep(select=select):
             texts = [select]
         case _:
             texts = [probe.question.whole] if probe.question else []

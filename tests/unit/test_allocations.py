@@ -25,7 +25,7 @@ from markerjit.allocations.summary import AllocationSite, CallSite, sites_of
 from markerjit.arena.aggregates import Aggregate, Size, Ticks
 from markerjit.arena.blocks import PLACE_WORDS, Blocks
 from markerjit.model import CType, Signature, TypeClass
-from markerjit.patch.request import Step
+from markerjit.patch.request import HeapStep
 from markerjit.probes.recorders import Recorders
 from markerjit.session.allocations import AllocationTrace, AskedAllocations
 from markerjit.session.held import Source
@@ -58,7 +58,7 @@ class Steps:
         size = Size(1, abi.BLOCK_COUNTS, sites, slow_words=PLACE_WORDS, slow_room=places)
         self.aggregate = own.arena.aggregates.make(size, Ticks(1 << 32))
         recorders = Recorders(own.arena)
-        probe = Step.of(select, KINDS, GIVES[gives], counter=False, by="site")
+        probe = HeapStep.of(select, KINDS, GIVES[gives], counter=False, by="site")
         self._slots = {}
         for name, kind in KINDS.items():
             signature = Signature(name, FORMAT, (POINTER, LONG, POINTER, LONG))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from markerjit.abi import TIME_MONOTONIC, TIME_TSC, Pairing
 from markerjit.errors import BadQuestion
 from markerjit.model import RemoteAddress, Signature
-from markerjit.patch.request import Step
+from markerjit.patch.request import HeapStep
 from markerjit.probes.asking import known_of, scope_of_marker
 from markerjit.probes.called import Runtime, code_of_call, draft_of_call, numbers_of
 from markerjit.questions import Lack
@@ -19,7 +19,7 @@ BLOCK, ASKED, CALLER, STACK, HEADER = "block", "asked", "caller", "stack", "head
 """Names of the numbers of a step. The first three are always there, in this order."""
 
 
-def selection_of(signature: Signature, probe: Step) -> Selection:
+def selection_of(signature: Signature, probe: HeapStep) -> Selection:
     """The numbers of a step that the events of a marker are. Raises BadQuestion."""
     selection = select_again(probe.select, scope_of_marker(signature))
     if isinstance(selection, Lack):
@@ -28,7 +28,7 @@ def selection_of(signature: Signature, probe: Step) -> Selection:
 
 
 def code_of(
-    signature: Signature, probe: Step, marker: RemoteAddress, address: int, runtime: Runtime
+    signature: Signature, probe: HeapStep, marker: RemoteAddress, address: int, runtime: Runtime
 ) -> bytes:
     """The code of a marker whose entry is at `marker`, at an address. Raises BadQuestion and
     Unsupported."""
