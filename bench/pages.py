@@ -4,7 +4,8 @@
     python bench/pages.py --check    only say which page differs; 1 if one does
 
 In a page they stand between `<!-- figures: NAME -->` and `<!-- end of figures -->`, and are not
-written by hand. The runs are bench.json.gz, real.json.gz and recording.json.gz of bench/results.
+written by hand. The runs are bench.json.gz, real.json.gz, recording.json.gz and functions.json.gz
+of bench/results.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from real import markdown
 
 from markerjit.apps.bench import table
 from markerjit.apps.bench.sampling import results, shapes
-from markerjit.apps.bench.sampling.figures import counted, signed, time_text
+from markerjit.apps.bench.sampling.figures import counted, figure, signed, time_text
+from markerjit.apps.bench.sampling.form import FUNCTION
 from markerjit.apps.bench.sampling.shapes import CONTROLS, OURS, PEERS, Measured, Part
-from markerjit.apps.bench.sampling.statistics import Estimate
+from markerjit.apps.bench.sampling.statistics import Estimate, estimate
 from markerjit.apps.bench.toggle.command import command_name
 from markerjit.apps.bench.toggle.parts import KIND, MEASURES
 from markerjit.apps.bench.toggle.rounds import CALL, COMMAND, HELD, SLOWEST, STOPPED
@@ -37,6 +39,8 @@ _BLOCK = re.compile(r"(<!-- figures: ([a-z -]+) -->\n).*?(<!-- end of figures --
 _SIZES = (("instructions", "instructions"), ("bytes on the way", "hot_bytes"),
           ("bytes in all", "bytes"), ("bytes of data", "data_bytes"))  # fmt: skip
 
+_FUNCTIONS = "functions.json.gz"
+_CLANG = "function by XRay, the compiler alone"
 _ON = form_name(DEFAULT.name, ON)
 _PROGRAM = "SQLite, speedtest1"
 
@@ -147,9 +151,48 @@ def _recording() -> str:
     return _costs(parts, [_threads(part) for part in parts])
 
 
-def _machine_of_recording() -> str:
-    lines = table.about(_run("recording.json.gz")["machine"])
-    return "\n".join(f"- {line}" for line in lines)
+def _machine_of(name: str) -> str:
+    return "\n".join(f"- {line}" for line in table.about(_run(name)["machine"]))
+
+
+def _functions() -> str:
+    """What entries and exits cost beside the call alone, and as a multiple of the clock."""
+    parts = _parts("active", _FUNCTIONS)
+    heads = [
+        head for part in parts for head in (f"{_threads(part)}: ns", "as a multiple of the clock")
+    ]
+    names = dict.fromkeys(
+        form.name for group in (OURS, PEERS) for part in parts for form in part.forms
+        if form.group == group and form.name.startswith(FUNCTION) and form.name != _CLANG
+    )  # fmt: skip
+    rows = [[name, *(cell for part in parts for cell in _of_function(part, name))]
+            for name in names]  # fmt: skip
+    return _table(["form", *heads], rows)
+
+
+def _controls_of_functions() -> str:
+    """The forms that are no call, and the calls that nothing listens to."""
+    parts = [
+        part._replace(forms=tuple(
+            form for form in part.forms
+            if form.name in (FUNCTION, _CLANG) or not form.name.startswith(FUNCTION)
+        ))
+        for part in _parts("active", _FUNCTIONS)
+    ]  # fmt: skip
+    return _costs(parts, [_threads(part) for part in parts])
+
+
+def _of_function(part: Part, name: str) -> tuple[str, str]:
+    """What a form takes more than the call that its compiler makes, and how often it could read the
+    clock in that time, or twice where it has the entry and the exit."""
+    form, call = part.form(name), part.form(_CLANG if "XRay" in name else FUNCTION)
+    clock, base = part.form("two rdtsc" if "exit" in name else "rdtsc"), part.forms[0]
+    if form is None or call is None or clock is None:
+        return "–", "–"
+    more = form.samples - call.samples
+    times = estimate(more / (clock.samples - base.samples))
+    value, low, high = map(figure, times)
+    return interval(estimate(more)), f"{value} ({low} … {high})"
 
 
 def _threads(part: Part) -> str:
@@ -243,7 +286,10 @@ FIGURES = {
     "code": _code,
     "active": _active,
     "recording": _recording,
-    "machine of recording": _machine_of_recording,
+    "machine of recording": lambda: _machine_of("recording.json.gz"),
+    "functions": _functions,
+    "controls of functions": _controls_of_functions,
+    "machine of functions": lambda: _machine_of(_FUNCTIONS),
     "toggle": _toggle,
     "headline": _headline,
     "real": lambda: markdown.tables(_run("real.json.gz")),
