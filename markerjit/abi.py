@@ -16,7 +16,7 @@ from markerjit.tuples import NamedTuple
 
 PAGE = 4096
 CODE_SIZE = 2048 * PAGE
-RUNTIME_SIZE = 6 * PAGE
+RUNTIME_SIZE = 7 * PAGE
 CONTROL = CODE_SIZE
 ALIVE = CONTROL + PAGE
 TABLES = ALIVE + PAGE
@@ -101,7 +101,7 @@ PLACE_STATE = 3
 PLACE_TAG = 48
 PLACES_OF_KEY = 16
 MAX_FIELD_PARTS = 12
-HELD_WORDS, SLOW_WORDS = 2, 5
+HELD_WORDS, SLOW_WORDS = 3, 6
 BLOCK_WORDS = 6
 (
     BLOCK_ALLOCATIONS,
@@ -414,7 +414,8 @@ class AggregateEntry(ctypes.Structure):
         ("slow", ctypes.c_uint64),
         ("slow_room", ctypes.c_uint32),
         ("lost", ctypes.c_uint32),
-        ("_to_line", ctypes.c_uint64),
+        ("group_words", ctypes.c_uint32),
+        ("group_mask", ctypes.c_uint32),
         ("slow_head", ctypes.c_uint64),
         ("slow_read", ctypes.c_uint64),
         ("tick_ns", ctypes.c_uint64),
@@ -473,6 +474,10 @@ class Pairing(ctypes.Structure):
         ("gives", ctypes.c_uint8),
         ("stack_at", ctypes.c_uint8),
         ("header_at", ctypes.c_uint8),
+        ("group_parts", ctypes.c_uint16),
+        ("group_words", ctypes.c_uint16),
+        ("group_missing_at", ctypes.c_uint16),
+        ("reserved", ctypes.c_uint16),
         ("part", KeyPart * (MAX_KEY_PARTS + MAX_FIELD_PARTS)),
     ]
 

@@ -41,8 +41,9 @@ may each give it one."""
 class Size(NamedTuple):
     """How large an aggregate is: words of a key, words that are counted up for each, and keys. Of
     pairs: `room` begins that wait at a time, with `held_words` behind the key of each, one set of
-    `words`, and a list of `slow_room` pairs of `slow_words`. Of an allocator there are as many
-    blocks (blocks.py)."""
+    `words`, and a list of `slow_room` pairs of `slow_words`; where they are divided, another set of
+    words for each of `group_room` groups (a power of two) with keys of `group_words`. Of an
+    allocator there are as many blocks (blocks.py)."""
 
     key_words: int
     words: int
@@ -50,6 +51,8 @@ class Size(NamedTuple):
     held_words: int = 0
     slow_words: int = 0
     slow_room: int = 0
+    group_words: int = 0
+    group_room: int = 0
 
     @property
     def mask(self) -> int:
@@ -64,12 +67,23 @@ class Size(NamedTuple):
     @property
     def sets(self) -> int:
         """Sets of words."""
-        return 1 if self.held_words else self.room
+        return 1 + self.group_room if self.held_words else self.room
+
+    @property
+    def group_mask(self) -> int:
+        """Places for the keys of groups, less one."""
+        return 2 * self.group_room - 1 if self.group_room else 0
+
+    @property
+    def groups_at(self) -> int:
+        """Bytes before the places for the keys of groups."""
+        return (self.mask + 1) * _WORD * self.place_words
 
     @property
     def key_bytes(self) -> int:
         """Bytes of the places for keys, whole pages."""
-        return page_up((self.mask + 1) * _WORD * self.place_words)
+        groups = 2 * self.group_room * _WORD * (1 + self.group_words)
+        return page_up(self.groups_at + groups)
 
     @property
     def stride(self) -> int:
@@ -123,10 +137,13 @@ class Words(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """A copy of pairs: the words of each ring, and how many begins wait."""
+    """A copy of pairs: the words of each ring, how many begins wait, and the keys of groups with
+    their numbers, as of Words. The words of pairs without a group are before those of the first
+    one."""
 
     rings: Sequence[bytes]
     waiting: int
+    keys: Sequence[tuple[bytes, int]] = ()
 
 
 class Aggregates:
@@ -186,6 +203,7 @@ class Aggregates:
             owner=aggregate.owner.entry(), offset=extent.start, size=needed,
             held_words=size.held_words, slow_words=size.slow_words, slow_room=size.slow_room,
             slow=aggregate.slow, tick_ns=ticks.tick_ns, forget=ticks.forget,
+            group_words=size.group_words, group_mask=size.group_mask,
         )  # fmt: skip
         self._table.write(index, entry)
         self._write(ticket, "ticket", ticket)
@@ -247,22 +265,28 @@ class Aggregates:
     def used(self, aggregate: Aggregate) -> int:
         """How many keys it has."""
         entry = self._table.read(aggregate.ticket % AGGREGATES)
-        return min(int(entry.used), aggregate.size.room)
+        size = aggregate.size
+        return min(int(entry.used), size.group_room if size.held_words else size.room)
 
     def copy(self, aggregate: Aggregate) -> Words:
         """All that is in it now. The keys are read after the numbers in use are known, so that a
         key which comes meanwhile is left for the next copy."""
         used = self.used(aggregate)
         rings = self._values(aggregate, used)
-        keys = [(key, number) for key, number in self._keys(aggregate) if number < used]
-        return Words(keys, rings)
+        size = aggregate.size
+        return Words(self._keys(aggregate.keys, size.key_words, size.mask, used), rings)
 
     def copy_pairs(self, aggregate: Aggregate) -> Pairs:
         """The same of pairs."""
         places = aggregate.size.mask + 1
         states = memoryview(self._store.read(aggregate.keys, places * _WORD)).cast("Q")
         waiting = sum(state & abi.PLACE_STATE == abi.PLACE_FULL for state in states)
-        return Pairs(self._values(aggregate, 1), waiting)
+        size, used = aggregate.size, self.used(aggregate)
+        rings = self._values(aggregate, 1 + used)
+        if not size.group_room:
+            return Pairs(rings, waiting)
+        groups = aggregate.keys + size.groups_at
+        return Pairs(rings, waiting, self._keys(groups, size.group_words, size.group_mask, used))
 
     def copy_blocks(self, aggregate: Aggregate) -> Blocks:
         """The same of the blocks of an allocator."""
@@ -310,14 +334,18 @@ class Aggregates:
             for ring in range(self._rings)
         ]
 
-    def _keys(self, aggregate: Aggregate) -> Iterator[tuple[bytes, int]]:
-        """The keys that are published, with their numbers."""
-        step = _WORD * (1 + aggregate.size.key_words)
-        table = self._store.read(aggregate.keys, (aggregate.size.mask + 1) * step)
-        for at in range(0, len(table), step):
-            state = int.from_bytes(table[at : at + 4], "little")
-            if state >= 2:
-                yield table[at + _WORD : at + step], state - 2
+    def _keys(self, places: int, words: int, mask: int, used: int) -> list[tuple[bytes, int]]:
+        """The keys that are published, with their numbers, which are in use."""
+        step = _WORD * (1 + words)
+        table = self._store.read(places, (mask + 1) * step)
+        states = (
+            (at, int.from_bytes(table[at : at + 4], "little")) for at in range(0, len(table), step)
+        )
+        return [
+            (table[at + _WORD : at + step], state - 2)
+            for at, state in states
+            if 0 <= state - 2 < used
+        ]
 
     def _clear(self, extent: Extent) -> None:
         """Zeros: what an earlier aggregate left."""
@@ -331,19 +359,22 @@ class Aggregates:
     def _checked(self, entry: AggregateEntry) -> Aggregate | None:
         size = Size(
             int(entry.key_words), int(entry.words), int(entry.room), int(entry.held_words),
-            int(entry.slow_words), int(entry.slow_room),
+            int(entry.slow_words), int(entry.slow_room), int(entry.group_words),
+            (int(entry.group_mask) + 1) // 2,
         )  # fmt: skip
         extent = _extent(entry)
         is_sound = (
             self._memory.start <= extent.start < extent.end <= self._memory.end
             and size.key_words <= abi.MAX_KEY_WORDS
             and entry.mask == size.mask
+            and size.group_words <= abi.MAX_KEY_WORDS
+            and entry.group_mask == size.group_mask
             and entry.keys == extent.start
             and extent.start <= entry.values <= extent.end
             and _WORD * (abi.MISSED + size.words * size.sets) <= entry.stride
             and entry.values + entry.stride * self._rings == entry.slow
             and entry.slow + size.slow_bytes == extent.end
-            and (entry.mask + 1) * _WORD * size.place_words <= entry.values - entry.keys
+            and size.key_bytes <= entry.values - entry.keys
         )
         if not is_sound:
             return None
@@ -357,6 +388,8 @@ class Aggregates:
             return f"process {self._pid} has {AGGREGATES} aggregates; end some of them"
         whole = _size(self._memory)
         what, option = ("begins", "--room") if size.held_words else ("keys", "--keys or --room")
+        if size.group_room:
+            what, option = f"begins and {size.group_room} keys", "--room or --keys"
         return (
             f"{size.room} {what} take {-(-needed >> 10)} KiB, and process {self._pid} has room for "
             f"{whole >> 10} KiB of aggregates; ask for fewer {what} ({option}), or end another one"

@@ -35,7 +35,7 @@ from markerjit.printable import counted
 from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from markerjit import AddingUp, AggregateRow, Answers
+    from markerjit import AddingUp, AggregateRow, Answers, Latencies
     from markerjit.cli.together import Together
 
 _ABOUT_STACKS = re.compile(r"\bstack\b")
@@ -47,6 +47,7 @@ TOP_OF_PICTURES = 5
 ALL = 0
 """In place of a pid: several processes together."""
 
+S = TypeVar("S", "Answers", "Latencies")
 Show = Callable[["Answers", argparse.Namespace], None]
 """Prints the rows of an aggregate."""
 
@@ -88,22 +89,31 @@ def add_arguments(parser: argparse.ArgumentParser, *, value: str = "", top: int 
     arguments.add_json(parser)
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """-o, of stacks."""
+def add_output(parser: argparse.ArgumentParser, when: str = "with --by stack,") -> None:
+    """-o, of stacks; `when` there are some."""
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=arguments.file_name,
-        help="with --by stack, also write the stacks: .html or .svg (a flame graph), "
+        help=f"{when} also write the stacks: .html or .svg (a flame graph), "
         ".speedscope.json or .folded",
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
 
 
-def check_output(options: argparse.Namespace) -> None:
-    """Before anything is switched on: raise Refused where the file cannot be written."""
-    if options.output:
-        markerjit.check_calls_file(options.output, force=options.force, slices=False)
-        if not _ABOUT_STACKS.search(options.by or ""):
-            raise markerjit.Refused("-o writes stacks; add --by stack")
+def check_output(options: argparse.Namespace, key: str | None, option: str = "--by stack") -> None:
+    """Before anything is switched on: raise Refused where the file cannot be written, or the key
+    has no stack, which this option gives it."""
+    markerjit.check_calls_file(options.output, force=options.force, slices=False)
+    if not _ABOUT_STACKS.search(key or ""):
+        raise markerjit.Refused(f"-o writes stacks; add {option}")
+
+
+def write_stacks(answers: Iterable[S], title: str, options: argparse.Namespace) -> None:
+    """Write the stacks of all processes as one picture."""
+    joined = reduce(lambda left, right: left.plus(right), answers)
+    if has_stack(row.key for row in joined.rows):
+        markerjit.write_calls(joined.stacks(title), options.output, force=options.force)
+    else:
+        output.say(f"no event had a stack: {options.output} is not written", error=True)
 
 
 def add_every(parser: argparse.ArgumentParser) -> None:
@@ -136,7 +146,7 @@ def run(options: argparse.Namespace, what: str, show: Show) -> int:
     """Add up until the end, and show it."""
     job = _Job(options, what, show, End())
     if getattr(options, "output", None):
-        check_output(options)
+        check_output(options, options.by)
     if gather.are_coming(options):
         gather.check_coming(options)
     if options.program:
@@ -334,7 +344,7 @@ class _View:
     ) -> None:
         options = self._options
         if is_last and getattr(options, "output", None):
-            self._write(answers.values())
+            write_stacks(answers.values(), f"{self._what} of {options.pattern}", options)
         if options.json:
             documents = [
                 {"pid": pid or None, "what": self._what, "by": options.by, **answers_facts(each)}
@@ -359,16 +369,6 @@ class _View:
                 if number := unmatched.get(pid) if pid else sum(unmatched.values()):
                     output.say(unmatched_words(number))
         sys.stdout.flush()
-
-    def _write(self, answers: Iterable[Answers]) -> None:
-        """The stacks of all processes as one picture."""
-        joined = reduce(lambda left, right: left.plus(right), answers)
-        options = self._options
-        if has_stack(row.key for row in joined.rows):
-            title = f"{self._what} of {options.pattern}"
-            markerjit.write_calls(joined.stacks(title), options.output, force=options.force)
-        else:
-            output.say(f"no event had a stack: {options.output} is not written", error=True)
 
 
 def process_words(pid: int, count: int) -> str:

@@ -21,11 +21,11 @@ from markerjit.cli import adding, arguments, launching, output, recording, targe
 from markerjit.cli.end import End
 from markerjit.facts.aggregates import has_stack, key_header, key_words
 from markerjit.facts.latencies import (
-    CALL_HEADER,
-    call_cells,
-    call_facts,
+    ROW_HEADER,
     latencies_facts,
     latencies_lines,
+    row_cells,
+    row_facts,
     slow_facts,
     slow_line,
     unmatched_lines,
@@ -68,6 +68,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--end-by", metavar="EXPR,…", help="the key at the end, if its names are different there"
     )
     parser.add_argument(
+        "--per",
+        metavar="EXPR,…",
+        help="divide the times by what is so at the begin, such as stack, caller or 'key[:4]': a "
+        "table in place of one histogram. With TO; calls are divided by --by",
+    )
+    parser.add_argument(
         "--where",
         metavar="EXPR",
         help="only begins, or calls, that meet a condition, such as 'size > 100'",
@@ -87,13 +93,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=arguments.positive,
         default=_TOP,
-        help=f"for calls: show the N keys that took the most time in all ({_TOP})",
+        help=f"of a table: show the N keys that took the most time in all ({_TOP})",
     )
     parser.add_argument(
         "--room",
         metavar="N",
         type=arguments.positive,
         help="room for N begins that wait (2048), or for N keys of calls (64)",
+    )
+    parser.add_argument(
+        "--keys",
+        metavar="N",
+        type=arguments.positive,
+        help="room for N keys of --per (64)",
     )
     parser.add_argument(
         "--forget",
@@ -109,6 +121,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     recording.add_strings(parser)
     arguments.add_seccomp(parser)
     arguments.add_json(parser)
+    adding.add_output(parser, "with --per stack, or for calls --by stack,")
     parser.set_defaults(run=run)
 
 
@@ -120,9 +133,24 @@ class _Job(NamedTuple):
 def run(options: argparse.Namespace) -> int:
     """Measure until the end, and show it."""
     job = _Job(options, End())
+    _check(options)
     if options.program:
         return launching.run_program(options, job.end, partial(_measure, job))
     return _measure(job, targets.chosen(options))
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Before anything is switched on: raise Refused for options that do not go together."""
+    if options.end is None and options.per is not None:
+        raise markerjit.Refused(
+            f"--per divides pairs, and calls of functions are divided by --by: write --by "
+            f"'{options.per}'"
+        )
+    if options.keys is not None and options.per is None:
+        raise markerjit.Refused("--keys has room for keys of --per; for calls that is --room")
+    if options.output:
+        option = "--by stack" if options.end is None else "--per stack"
+        adding.check_output(options, options.by if options.end is None else options.per, option)
 
 
 def _measure(
@@ -144,9 +172,11 @@ def _request(
         options.end,
         by=options.by,
         end_by=options.end_by,
+        per=options.per,
         where=options.where,
         slower=options.slower,
         room=options.room,
+        keys=options.keys,
         forget=options.forget,
         text=options.text,
         mode=options.mode,
@@ -225,6 +255,9 @@ class _View:
         is_last: bool = False,
     ) -> None:
         options = self._options
+        if is_last and options.output:
+            what = options.begin if options.end is None else f"{options.begin} to {options.end}"
+            adding.write_stacks(latencies.values(), f"time of {what}", options)
         if self._shown and not options.json and not self._in_place:
             output.say("")
         self._shown = True
@@ -245,21 +278,28 @@ class _View:
         options = self._options
         document = latencies_facts(latencies, unseen)
         if options.end is not None:
-            return {"from": options.begin, "to": options.end, "by": options.by or "tid", **document}
+            ends = {"from": options.begin, "to": options.end, "by": options.by or "tid"}
+            if options.per is None:
+                return {**ends, **document}
+            rows = row_facts(latencies, "pairs")
+            divided = {"per": options.per, "undivided": latencies.undivided}
+            return {**ends, **divided, **document, **rows}
         by = options.by or ("name" if _has_keys(latencies) else None)
-        return {"calls_of": options.begin, "by": by, **document, **call_facts(latencies)}
+        return {"calls_of": options.begin, "by": by, **document, **row_facts(latencies, "calls")}
 
     def _print_times(self, latencies: Latencies) -> None:
-        """A histogram, or of calls with keys a table."""
+        """A histogram, or with keys a table."""
         options = self._options
         if not _has_keys(latencies):
             noun = "pair" if options.end is not None else "call"
             for line in latencies_lines(latencies, noun):
                 output.say(line)
             return
-        header = [*key_header(options.by or "name"), *CALL_HEADER]
+        noun = "call" if options.end is None else "pair"
+        by = options.by or "name" if options.end is None else options.per
+        header = [*key_header(by), f"{noun}s".upper(), *ROW_HEADER]
         rows = latencies.rows[: options.top]
-        cells = [[*key_words(row.key, row.names), *call_cells(row)] for row in rows]
+        cells = [[*key_words(row.key, row.names), *row_cells(row)] for row in rows]
         if has_stack(row.key for row in rows):
             adding.print_blocks(header, cells, [row.key for row in rows])
         else:
@@ -267,11 +307,11 @@ class _View:
         left = len(latencies.rows) - len(rows)
         keys = counted(len(latencies.rows), "key")
         rest = f", {left:,} not shown" if left else ""
-        output.say(f"{counted(latencies.pairs, 'call')} of {keys}{rest}")
+        output.say(f"{counted(latencies.pairs, noun)} of {keys}{rest}")
         for line in unmatched_lines(latencies):
             output.say(line)
 
 
 def _has_keys(latencies: Latencies) -> bool:
-    """Whether the calls are divided by a key."""
+    """Whether the calls, or pairs, are divided by a key."""
     return any(row.key for row in latencies.rows)

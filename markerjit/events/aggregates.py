@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import markerjit.abi as abi
 from markerjit.arena.aggregates import Words
@@ -120,13 +121,33 @@ class Answers(NamedTuple):
                 weight, unit = answer.sum, "unit"
             if not isinstance(weight, int) or weight < 0:
                 raise BadArgument("answers", weight, "sums of integers from 0 on")
-            names: list[str] = []
-            for value in sorted(key, key=lambda value: isinstance(value, WalkedStack)):
-                names += value.labels if isinstance(value, WalkedStack) else [str(value)]
-            tree.add(names, weight)
-        if not any(isinstance(value, WalkedStack) for row in self.rows for value in row.key):
-            raise BadArgument("answers", self, "those of a key with a stack")
+            tree.add(path_of(key), weight)
+        check_stacks("answers", self.rows)
         return WeighedStacks(tree.nodes, unit, title)
+
+
+class Keyed(Protocol):
+    """A row with a key."""
+
+    @property
+    def key(self) -> tuple[KeyValue, ...]:
+        """The values of the key."""
+        ...
+
+
+def path_of(key: Iterable[KeyValue]) -> list[str]:
+    """The functions of the stack of a key, the first caller first, below what else is in it."""
+    names: list[str] = []
+    for value in sorted(key, key=lambda value: isinstance(value, WalkedStack)):
+        names += value.labels if isinstance(value, WalkedStack) else [str(value)]
+    return names
+
+
+def check_stacks(argument: str, rows: Iterable[Keyed]) -> None:
+    """Raise BadArgument where no key of these rows has a stack."""
+    rows = tuple(rows)
+    if not any(isinstance(value, WalkedStack) for row in rows for value in row.key):
+        raise BadArgument(argument, rows, "those of a key with a stack")
 
 
 class Totals(NamedTuple):

@@ -6,27 +6,26 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import markerjit.abi as abi
 from markerjit.arena.aggregates import Words
-from markerjit.events.aggregates import key_values, more, with_stacks_in
+from markerjit.events.aggregates import more
 from markerjit.events.latencies import (
     Known,
     Latencies,
-    LatencyRow,
     PairEnd,
     SlowPair,
-    by_key,
     fields_of,
+    sums_by_key,
 )
+from markerjit.events.latency_rows import rows_of
 from markerjit.questions.aggregates import KeyPart
 from markerjit.questions.buckets import Sketch
-from markerjit.questions.latencies import SCALE, WORDS
+from markerjit.questions.latencies import SCALE
 from markerjit.ring.clock import Calibration
 from markerjit.sites.names import SUFFIX
 from markerjit.tuples import NamedTuple
-from markerjit.unwind.frames import WalkedStack
 
 
 class SumsOfCalls(NamedTuple):
@@ -38,19 +37,12 @@ class SumsOfCalls(NamedTuple):
 
 
 def sums_of_calls(words: Words) -> SumsOfCalls:
-    """The sums over all rings, by key. A key may have two numbers."""
+    """The sums over all rings, by key."""
     import numpy as np
 
     table = np.array([np.frombuffer(ring, np.uint64) for ring in words.rings])
-    keys: dict[bytes, tuple[int, ...]] = {}
-    for key, number in words.keys:
-        start = abi.MISSED + number * WORDS
-        columns = table[:, start : start + WORDS]
-        row = [*columns[:, :-1].sum(axis=0).tolist(), int(columns[:, -1].max())]
-        if before := keys.get(key):
-            row = [*map(sum, zip(before[:-1], row[:-1], strict=True)), max(before[-1], row[-1])]
-        keys[key] = tuple(row)
-    return SumsOfCalls(tuple(table[:, : abi.MISSED].sum(axis=0).tolist()), keys)
+    missed = tuple(table[:, : abi.MISSED].sum(axis=0).tolist())
+    return SumsOfCalls(missed, sums_by_key(table, words.keys))
 
 
 def latencies_of_calls(
@@ -61,19 +53,7 @@ def latencies_of_calls(
     missed = now.missed
     if before is not None:
         missed = tuple(map(more, missed, before.missed))
-    rows = []
-    for words, sums in now.keys.items():
-        earlier = before.keys.get(words, (0,) * WORDS) if before is not None else (0,) * WORDS
-        since = tuple(map(more, sums[:-1], earlier[:-1]))
-        counts = {at: count for at, count in enumerate(since[:-1]) if count}
-        longest = sums[-1] if before is None else None
-        if counts:
-            values = tuple(
-                value.removesuffix(SUFFIX) if is_name and isinstance(value, str) else value
-                for value, is_name in zip(key_values(words, key), names, strict=True)
-            )
-            rows.append(LatencyRow(values, Sketch(SCALE, counts), since[-1], longest))
-    rows.sort(key=lambda row: -row.sum_ns)
+    rows = rows_of(now.keys, None if before is None else before.keys, key, names)
     counted: Counter[int] = Counter()
     for row in rows:
         counted.update(row.sketch.counts)
@@ -92,16 +72,6 @@ def latencies_of_calls(
         end_full=missed[abi.MISSED_FULL],
         rows=tuple(rows),
     )
-
-
-def with_stacks(
-    latencies: Latencies,
-    parts: Sequence[KeyPart],
-    stack_of: Callable[[int], WalkedStack | None],
-) -> Latencies:
-    """The same with stacks in the place of their numbers, of which a stack may have several."""
-    rows = (row._replace(key=with_stacks_in(row.key, parts, stack_of)) for row in latencies.rows)
-    return latencies._replace(rows=by_key(rows))
 
 
 def slow_calls(

@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import markerjit.abi as abi
 from markerjit.arena.aggregates import Pairs
 from markerjit.arguments import check_is
-from markerjit.events.aggregates import KeyValue, key_values, more
+from markerjit.calls.samples import SampledTree, WeighedStacks
+from markerjit.events.aggregates import (
+    KeyValue,
+    check_stacks,
+    key_values,
+    more,
+    path_of,
+)
 from markerjit.questions.buckets import Histogram, Scale, Sketch
 from markerjit.questions.latencies import SCALE, WORDS, KeptField, Side
 from markerjit.questions.types import Type
 from markerjit.ring.clock import Calibration
 from markerjit.tuples import NamedTuple
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
 FieldValue = KeyValue | float
 _COARSE = Scale(Type.U64, fine=False)
+_NO_GROUPS: Mapping[bytes, tuple[int, ...]] = MappingProxyType({})
 
 
 class LatencyRow(NamedTuple):
-    """The durations of the calls that had this key, nanoseconds. A text of the key that was NULL or
-    could not be read is None.
+    """The durations of the calls, or pairs, that had this key, nanoseconds. A text of the key that
+    was NULL or could not be read is None.
 
     sketch       of all calls
     sum_ns       and their sum
@@ -78,7 +92,10 @@ class Latencies(NamedTuple):
     end_unreadable
     unshown      pairs that took long and found no room in the list
     end_full     returns of functions whose key found no room
-    rows         of calls of functions, by key: those that had the most time in all first
+    rows         by key, of calls of functions or of pairs that are divided: those that had the most
+                 time in all first
+    undivided    pairs that are in no row: their begins found no room for their key, or it had too
+                 long a text or could not be read
     """
 
     sketch: Sketch
@@ -96,6 +113,7 @@ class Latencies(NamedTuple):
     unshown: int
     end_full: int = 0
     rows: tuple[LatencyRow, ...] = ()
+    undivided: int = 0
 
     @property
     def pairs(self) -> int:
@@ -116,6 +134,15 @@ class Latencies(NamedTuple):
             rows=by_key((*self.rows, *other.rows)),
             **numbers,
         )
+
+    def stacks(self, title: str = "") -> WeighedStacks:
+        """The stacks of the keys, each with the nanoseconds of all its pairs or calls. What else is
+        in a key stands above the stack. Raises BadArgument where no key has a stack."""
+        tree = SampledTree()
+        for row in self.rows:
+            tree.add(path_of(row.key), row.sum_ns)
+        check_stacks("latencies", self.rows)
+        return WeighedStacks(tree.nodes, "ns", title)
 
     @property
     def begins(self) -> int:
@@ -186,13 +213,33 @@ class SlowPair(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """The words of a latency, added up over CPUs."""
+    """The words of a latency, added up over CPUs, and over groups; and those of each group."""
 
     missed: tuple[int, ...]
     buckets: tuple[int, ...]
     sum_ns: int
     longest_ns: int
     waiting: int
+    groups: Mapping[bytes, tuple[int, ...]] = _NO_GROUPS
+
+
+def sums_by_key(
+    table: npt.NDArray[np.uint64], keys: Iterable[tuple[bytes, int]]
+) -> dict[bytes, tuple[int, ...]]:
+    """The sums over all rings, of which `table` has the words, by key. A key may have two
+    numbers."""
+    sums: dict[bytes, tuple[int, ...]] = {}
+    for key, number in keys:
+        start = abi.MISSED + number * WORDS
+        columns = table[:, start : start + WORDS]
+        row = [*columns[:, :-1].sum(axis=0).tolist(), int(columns[:, -1].max())]
+        if before := sums.get(key):
+            row = [
+                *map(sum, zip(before[:-1], row[:-1], strict=True)),
+                max(before[-1], row[-1]),
+            ]
+        sums[key] = tuple(row)
+    return sums
 
 
 def sums_of(pairs: Pairs) -> Sums:
@@ -200,7 +247,7 @@ def sums_of(pairs: Pairs) -> Sums:
     import numpy as np
 
     table = np.array([np.frombuffer(ring, np.uint64) for ring in pairs.rings])
-    words = table[:, abi.MISSED : abi.MISSED + WORDS]
+    words = table[:, abi.MISSED :].reshape(-1, WORDS)
     sums = words.sum(axis=0).tolist()
     return Sums(
         tuple(table[:, : abi.MISSED].sum(axis=0).tolist()),
@@ -208,6 +255,7 @@ def sums_of(pairs: Pairs) -> Sums:
         int(sums[-2]),
         int(words[:, -1].max()),
         pairs.waiting,
+        sums_by_key(table, ((key, number + 1) for key, number in pairs.keys)),
     )
 
 

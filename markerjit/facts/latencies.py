@@ -32,14 +32,14 @@ def latencies_facts(latencies: Latencies, unseen: int = 0) -> Json:
     }
 
 
-def call_facts(latencies: Latencies) -> Json:
-    """The calls of each key, those that had the most time in all first."""
+def row_facts(latencies: Latencies, what: str) -> Json:
+    """The times of each key, those that had the most in all first. `what`: "calls" or "pairs"."""
     return {
         "rows": [
             {
                 "key": [*map(key_facts, row.key)],
                 **({"names": list(row.names)} if row.names else {}),
-                "calls": row.calls,
+                what: row.calls,
                 **_times_facts(row),
             }
             for row in latencies.rows
@@ -79,12 +79,12 @@ def _range_words(bucket: Bucket) -> str:
     return f"{duration_words(int(bucket.low))} … {duration_words(int(bucket.high) + 1)}"
 
 
-CALL_HEADER = ("CALLS", "TOTAL", *(f"{100 * at:g} %" for at in QUANTILES), "LONGEST")
-"""Columns of a table of calls, behind those of the key."""
+ROW_HEADER = ("TOTAL", *(f"{100 * at:g} %" for at in QUANTILES), "LONGEST")
+"""Columns of a table, behind those of the key and how many there were."""
 
 
-def call_cells(row: LatencyRow) -> list[str]:
-    """The cells of a row below them."""
+def row_cells(row: LatencyRow) -> list[str]:
+    """The cells of a row: how many there were, and those below the header."""
     longest = "-" if row.longest_ns is None else duration_words(row.longest_ns)
     quantiles = [duration_words(row.quantile(at)) for at in QUANTILES]
     return [f"{row.calls:,}", duration_words(row.sum_ns), *quantiles, longest]
@@ -106,8 +106,9 @@ def latencies_lines(latencies: Latencies, noun: str = "pair") -> Iterator[str]:
 
 def unmatched_lines(latencies: Latencies) -> Iterator[str]:
     """What has become of the events that are in no pair, and what to do about it."""
-    begin, end = "begin", "end"
+    begin, end, pair = "begin", "end", "pair"
     for number, noun, rest in (
+        (latencies.undivided, pair, "in no row; --keys has room for more, if a key can be read"),
         (latencies.waiting, begin, "without an end so far"),
         (latencies.replaced, begin, "followed by another one with the same key"),
         (latencies.forgotten, begin, "forgotten, after a long time; --forget has them wait longer"),

@@ -60,7 +60,8 @@ class AddUp(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Begin or end a pair of events. `key` is what its markers have in common, and `counter` says
+    """Begin or end a pair of events. `key` is what its markers have in common, `group` the
+    key of a group of begins, and `counter` says
     that its clock is the time stamp counter; `question` is its text, and the number of all that its
     code depends on."""
 
@@ -70,6 +71,7 @@ class Pair(NamedTuple):
     counter: bool
     question: Where
     options: Options = _ONLY_COUNTED
+    group: tuple[KeyPart, ...] = ()
 
     @classmethod
     def of(
@@ -80,10 +82,11 @@ class Pair(NamedTuple):
         *,
         ends: bool,
         counter: bool,
+        group: tuple[KeyPart, ...] = (),
     ) -> Pair:
         """One side of a latency."""
-        number = fnv1a(repr((timed, ends, key, counter)).encode(errors="surrogatepass"))
-        return cls(timed, ends, key, counter, Where(str(timed), number), options)
+        number = fnv1a(repr((timed, ends, key, counter, group)).encode(errors="surrogatepass"))
+        return cls(timed, ends, key, counter, Where(str(timed), number), options, group)
 
 
 class HeapStep(NamedTuple):

@@ -6,7 +6,7 @@ It is called as a probe is, by a preserving call (calls.py).
      1  keep the registers that the code needs
      2  go to `no` unless the condition is met (computed.py)
      3  compute the numbers into words of the stack, and where one of them can be missing, whether
-        one was into the word behind them
+        one was into a word behind them
      4  call the runtime. What it is to do stands behind the code
      5  no: have the registers back, and return
 
@@ -64,22 +64,24 @@ def runtime_of(arena: Arena, *, careful: bool) -> Runtime:
 
 
 class Number(NamedTuple):
-    """A number that is computed. What is an address of a text is never missing: the text is."""
+    """A number that is computed. What is an address of a text is never missing: the text is.
+    `flag` says which word tells that it was missing, of those behind all numbers."""
 
     node: Node
     is_address: bool = False
+    flag: int = 0
 
 
-def numbers_of(nodes: Sequence[Node]) -> list[Number]:
+def numbers_of(nodes: Sequence[Node], *, flag: int = 0) -> list[Number]:
     """What is computed of parts of a key, or fields: the numbers, and the addresses of texts in
     memory."""
     numbers = []
     for node in nodes:
         whole = whole_text(node)
         if isinstance(whole, TextAt):
-            numbers.append(Number(whole.address, is_address=True))
+            numbers.append(Number(whole.address, is_address=True, flag=flag))
         elif node.type is not Type.TEXT:
-            numbers.append(Number(node))
+            numbers.append(Number(node, flag=flag))
     return numbers
 
 
@@ -87,7 +89,7 @@ def draft_of_call(condition: Node | None, numbers: Sequence[Number], known: Know
     """The code. Raises Unsupported for what the process does not know."""
     draft = _computed(condition, numbers, known, 0)
     frame = Frame.of(draft, *_CHANGED)
-    frame = frame._replace(words=frame.words + len(numbers) + bool(missing_at(numbers)))
+    frame = frame._replace(words=frame.words + len(numbers) + len(_flags(numbers)))
     final = _computed(condition, numbers, known, frame.to_words)
     lines = [
         *(Line(text, None) for text in frame.keep()),  # 1
@@ -108,10 +110,16 @@ def code_of_call(draft: Draft, address: int, runtime: Runtime, function: int, ho
     return make_code(draft.lines, address, names, {**data, "how": how})
 
 
-def missing_at(numbers: Sequence[Number]) -> int:
-    """The word that says whether a number was missing, + 1; 0 where none can be."""
-    can_be = any(may_be_missing(each.node) for each in numbers if not each.is_address)
-    return len(numbers) + 1 if can_be else 0
+def missing_at(numbers: Sequence[Number], flag: int = 0) -> int:
+    """The word that says whether a number with this flag was missing, + 1; 0 where none can be."""
+    flags = _flags(numbers)
+    return len(numbers) + 1 + flags.index(flag) if flag in flags else 0
+
+
+def _flags(numbers: Sequence[Number]) -> list[int]:
+    """The flags that can be set, each of which has a word."""
+    can_be = (each for each in numbers if not each.is_address and may_be_missing(each.node))
+    return sorted({each.flag for each in can_be})
 
 
 def parts_of(
@@ -137,16 +145,15 @@ def _computed(
     condition: Node | None, numbers: Sequence[Number], known: Known, words: int
 ) -> Computing:
     """The numbers, in the words from rsp on; what is kept meanwhile is above them."""
-    flag = missing_at(numbers)
-    computing = Computing(known, _WORD * (len(numbers) + bool(flag)), words)
+    flags_at = {flag: _WORD * (missing_at(numbers, flag) - 1) for flag in _flags(numbers)}
+    computing = Computing(known, _WORD * (len(numbers) + len(flags_at)), words)
     if condition:
         computing.jump(condition, NO, when=False)
-    flag_at = _WORD * (flag - 1) if flag else None
-    if flag_at is not None:
+    for flag_at in flags_at.values():
         computing.lines.append(Line(f"mov qword ptr [rsp{plus(flag_at)}], {number(0)}", None))
-    for at, (node, is_address) in enumerate(numbers):
+    for at, (node, is_address, flag) in enumerate(numbers):
         computing.source = at + 1
-        computing.store(node, _WORD * at, None if is_address else flag_at)
+        computing.store(node, _WORD * at, None if is_address else flags_at.get(flag))
     return computing
 
 

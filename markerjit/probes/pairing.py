@@ -1,8 +1,8 @@
 """The code of a marker that begins or ends a pair.
 
-It computes the numbers of the key and of the fields that are kept (called.py), and has the runtime
-pair them (native/src/runtime/pair.c), which also puts together their texts. What it is to do stands
-behind the code, as a struct mj_pairing.
+It computes the numbers of the group, of the key and of the fields that are kept (called.py), and
+has the runtime pair them (native/src/runtime/pair.c), which also puts together their texts. What it
+is to do stands behind the code, as a struct mj_pairing.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from markerjit.questions.latencies import Pairing as AskedOfMarkers
 from markerjit.questions.latencies import Side, Timed, ask_latency, side_of
 
 _NEVER = (1 << 64) - 1
+_OF_GROUP = 1
+"""The flag of numbers of a group: where one is missing, the begin only has no group."""
 
 
 def ask_markers(
@@ -66,15 +68,19 @@ def code_of(
 
 
 def _numbers(side: Side) -> list[Number]:
-    """What is computed: the numbers of the key, then those of the fields, and how long it took."""
+    """What is computed: the numbers of the group, then those of the key and of the fields, and how
+    long it took."""
     took = [Number(side.took)] if side.took is not None else []
-    return numbers_of([*side.key, *side.values]) + took
+    group = numbers_of(side.group, flag=_OF_GROUP)
+    return group + numbers_of([*side.key, *side.values]) + took
 
 
 def _pairing(side: Side, probe: Pair, known: Known, marker: int) -> bytes:
     """What the runtime is to do, and the constant texts of the key behind it."""
     fields = [field.part for field in side.fields]
-    nodes, parts = (*side.key, *side.values), (*probe.key, *fields)
+    groups = probe.group if side.group else ()
+    nodes = (*side.group, *side.key, *side.values)
+    parts = (*groups, *probe.key, *fields)
     made, constants = parts_of(nodes, parts, known, ctypes.sizeof(Pairing))
     timed, numbers = probe.timed, _numbers(side)
     head = Pairing(
@@ -89,6 +95,9 @@ def _pairing(side: Side, probe: Pair, known: Known, marker: int) -> bytes:
         key_words=sum(part.words for part in probe.key),
         field_words=side.field_words,
         missing_at=missing_at(numbers),
+        group_parts=len(side.group),
+        group_words=sum(part.words for part in groups),
+        group_missing_at=missing_at(numbers, _OF_GROUP),
         part=(KeyPart * (MAX_KEY_PARTS + MAX_FIELD_PARTS))(*made),
     )
     return bytes(head) + constants

@@ -53,7 +53,7 @@ def _names_read(probe: Probe, names: Set[str]) -> Set[str]:
         case Pair(timed=timed) if timed.slower_ns is not None:
             return names  # of slow pairs all fields are kept
         case Pair(timed=timed):
-            texts = [timed.by, timed.ends_by or "", timed.where or "", timed.took]
+            texts = [timed.by, timed.ends_by or "", timed.where or "", timed.per or "", timed.took]
         case HeapStep(select=select):
             texts = [select]
         case _:

@@ -4,6 +4,9 @@ The markers where it ends are switched on first, and those where it begins are s
 (held.py). So an end may have no begin, and no begin is taken for another's because its own end was
 not seen.
 
+What divides the times of pairs (`per`) is of their begins. It has a table of its own behind that of
+the begins which wait.
+
 Of calls of functions only the returns are switched, which know how long each call took. They are
 added up by key.
 """
@@ -13,18 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import markerjit.abi as abi
 from markerjit.arena.aggregates import ROOM_WITHOUT_KEY, Aggregate, Size
 from markerjit.errors import MarkerError, Reason, Refused
-from markerjit.events.aggregates import names_of_key
 from markerjit.events.call_latencies import (
     SumsOfCalls,
     latencies_of_calls,
     slow_calls,
     sums_of_calls,
-    with_stacks,
 )
 from markerjit.events.latencies import (
     Known,
@@ -35,6 +36,7 @@ from markerjit.events.latencies import (
     slow_pairs,
     sums_of,
 )
+from markerjit.events.latency_rows import rows_of
 from markerjit.model import Signature, Site
 from markerjit.patch.request import Pair, Request
 from markerjit.patch.switchable import LeftOut
@@ -43,22 +45,18 @@ from markerjit.questions import Lack
 from markerjit.questions.aggregates import keys_of
 from markerjit.questions.latencies import WORDS, Pairing, Side, Timed
 from markerjit.questions.scope import NAME
-from markerjit.questions.types import Type
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import Time
 from markerjit.session.asking import divide, rest_of
 from markerjit.session.clock import EarlyClock
 from markerjit.session.held import Gathering, Leg, Source, held, make
 from markerjit.session.holding import refuse_added_up, take
+from markerjit.session.latency_names import KeyNames
 from markerjit.session.pair_clock import check_clock, clock_of_pairs, ticks_of
 from markerjit.session.switch import Switcher
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
 from markerjit.tuples import NamedTuple
-
-if TYPE_CHECKING:  # imported where a key has pointers, or a stack
-    from markerjit.session.addresses import AddressNames
-    from markerjit.session.walked import WalkedStacks
 
 DEFAULT_ROOM = 2048
 """Begins that may wait at a time."""
@@ -73,7 +71,8 @@ _SLOW_ROOM = 256
 class Timing(NamedTuple):
     """A request to time: the markers where it begins and where it ends (of functions' calls their
     returns), the question, how they are switched on, how many begins may wait or keys there may be
-    (None: as many as usual), and after how many seconds a begin may be forgotten."""
+    (None: as many as usual), after how many seconds a begin may be forgotten, and how many keys
+    there may be that divide pairs."""
 
     begins: ProbeName
     ends: ProbeName
@@ -82,6 +81,7 @@ class Timing(NamedTuple):
     room: int | None
     forget_s: float
     clock: EarlyClock
+    keys: int | None = None
 
 
 S = TypeVar("S")
@@ -196,9 +196,12 @@ def _prepare(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibration)
     pairing = ask_markers(timing.timed, first, last)
     ways = (_way(begins, first, pairing.begins), _way(ends, last, pairing.ends))
     options = timing.on.probe.options
+    is_counter = clock.time is Time.TSC
     probes = [
-        Pair.of(timing.timed, pairing.key, options, ends=at == 1, counter=clock.time is Time.TSC)
-        for at in (0, 1)
+        Pair.of(
+            timing.timed, pairing.key, options, ends=ends, counter=is_counter, group=pairing.group
+        )
+        for ends in (False, True)
     ]
     legs = [
         Leg(name, way.sites, timing.on._replace(probe=probe))
@@ -213,10 +216,20 @@ def _prepare(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibration)
     source = _source(turn, recorders, aggregate, copy_pairs, ways)
     markers = _markers(recorders, zip(ways, probes, strict=True))
     begin_words = size.held_words - abi.HELD_WORDS
-    reader = Reader(
-        sums_of, latencies_of, partial(_slow_pairs, markers, begin_words, clock), _NO_PAIRS
-    )
-    return _Prepared(recorders, legs, source, reader)
+    names_of = KeyNames(turn, switcher, pairing.group)
+
+    def latencies(now: Sums, before: Sums | None) -> Latencies:
+        times = latencies_of(now, before)
+        if not pairing.group:
+            return times
+        rows = rows_of(now.groups, None if before is None else before.groups, pairing.group)
+        undivided = max(0, times.pairs - sum(row.calls for row in rows))
+        times = times._replace(rows=tuple(rows), undivided=undivided)
+        return names_of.named(times, is_over=source.is_over)
+
+    slow = partial(_slow_pairs, markers, begin_words, clock)
+    reader = Reader(sums_of, latencies, slow, _NO_PAIRS)
+    return _Prepared(recorders, legs, source, reader, names_of.has_any)
 
 
 def _slow_pairs(
@@ -254,41 +267,17 @@ def _prepare_calls(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibr
     source = _source(turn, recorders, aggregate, recorders.arena.aggregates.copy, [way])
     markers = _markers(recorders, [(way, probe)])
     are_names = [part.strip() == NAME for part in keys_of(timed.by)] if timed.by else []
-
-    addresses: AddressNames | None = None
-    if any(part.type is Type.POINTER for part in pairing.key):
-        from markerjit.session.addresses import AddressNames
-
-        addresses = AddressNames(turn.target)
-        addresses.prepare()
-
-    stacks: WalkedStacks | None = None
-    if any(part.type is Type.STACK for part in pairing.key):
-        from markerjit.session.walked import WalkedStacks
-
-        stacks = WalkedStacks(switcher)
+    names_of = KeyNames(turn, switcher, pairing.key)
 
     def latencies(now: SumsOfCalls, before: SumsOfCalls | None) -> Latencies:
         times = latencies_of_calls(now, before, pairing.key, are_names)
-        if stacks is not None:
-            if not source.is_over:
-                stacks.look()
-            times = with_stacks(times, pairing.key, stacks.of)
-        if addresses is None:
-            return times
-        return times._replace(
-            rows=tuple(
-                row._replace(names=names_of_key(row.key, pairing.key, addresses.of))
-                for row in times.rows
-            )
-        )
+        return names_of.named(times, is_over=source.is_over)
 
     def slow(rows: Sequence[bytes]) -> list[SlowPair]:
         return slow_calls(rows, markers, clock)
 
     reader = Reader(sums_of_calls, latencies, slow, _NO_CALLS)
-    has_names = addresses is not None or stacks is not None
-    return _Prepared(recorders, [leg], source, reader, has_names)
+    return _Prepared(recorders, [leg], source, reader, names_of.has_any)
 
 
 def _need(turn: Turn, switcher: Switcher, legs: Sequence[Leg]) -> Recorders:
@@ -344,9 +333,11 @@ def _way(
 
 def _size(timing: Timing, pairing: Pairing, ways: Sequence[_Way]) -> Size:
     begin, end = (max(side.field_words for side in way.sides.values()) for way in ways)
-    held_words = abi.HELD_WORDS + begin
-    room = timing.room or DEFAULT_ROOM
-    if timing.timed.slower_ns is None:
-        return Size(pairing.key_words, WORDS, room, held_words)
-    slow_words = abi.SLOW_WORDS + begin + end
-    return Size(pairing.key_words, WORDS, room, held_words, slow_words, _SLOW_ROOM)
+    size = Size(pairing.key_words, WORDS, timing.room or DEFAULT_ROOM, abi.HELD_WORDS + begin)
+    if timing.timed.slower_ns is not None:
+        slow_words = abi.SLOW_WORDS + begin + end
+        size = size._replace(slow_words=slow_words, slow_room=_SLOW_ROOM)
+    if pairing.group:
+        room = 1 << ((timing.keys or _KEYS) - 1).bit_length()
+        size = size._replace(group_words=pairing.group_words, group_room=room)
+    return size

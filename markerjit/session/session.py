@@ -414,9 +414,11 @@ class Session(View):
         *,
         by: str | None = None,
         end_by: str | None = None,
+        per: str | None = None,
         where: str | None = None,
         slower: float | None = None,
         room: int | None = None,
+        keys: int | None = None,
         forget: float = 10.0,
         text: int = 64,
         mode: Mode | str | None = None,
@@ -429,7 +431,9 @@ class Session(View):
 
         `begin` and `end` are patterns. `by` is the key, one or several expressions that are
         integers or texts (None: `tid`). `end_by` is the key at the end, if its names are different
-        there. `where` is a condition for a begin.
+        there. `where` is a condition for a begin. `per` is a key of the same kind that pairs
+        nothing: it is evaluated at the begin, such as "stack", and divides the times
+        (`Latencies.rows`) by `keys` keys at most, rounded up to a power of two (None: 64).
 
         Without `end`, `begin` is a pattern of functions, such as "func:malloc", and each call is a
         pair. `by` then divides the durations (`Latencies.rows`); None is by the names of the
@@ -455,8 +459,13 @@ class Session(View):
             check_text("end", end)
         if by is not None:
             check_text("by", by)
+        if per is not None:
+            check_text("per", per)
         if end is None and end_by is not None:
             raise BadArgument("end_by", end_by, "None where calls of functions are timed")
+        if end is None and per is not None:
+            expected = "None where calls of functions are timed, which `by` divides"
+            raise BadArgument("per", per, expected)
         for option, value in {"end_by": end_by, "where": where}.items():
             if value is not None:
                 check_is(option, value, str)
@@ -464,6 +473,8 @@ class Session(View):
             check_seconds("slower", slower)
         if room is not None:
             check_int("room", room, 1, MOST_KEYS)
+        if keys is not None:
+            check_int("keys", keys, 1, MOST_KEYS)
         check_seconds("forget", forget)
         check_int("text", text, 1, MOST_TEXT)
         slower_ns = None if slower is None else round(slower * 1e9)
@@ -474,6 +485,8 @@ class Session(View):
         first, last = Members(self._target, begins), Members(self._target, ends)
         if where is not None:
             where = (last if is_calls else first).without(where)
+        if per is not None:
+            per = first.without(per)
         if not is_calls:
             ends_key = last.without(key if end_by is None else end_by)
             key = first.without(key)
@@ -481,10 +494,10 @@ class Session(View):
         elif key:
             key = last.without(key)
         took = TOOK if is_calls else ""
-        asked = Timed(begin, ends.text, key, end_by, where, slower_ns, text, took)
+        asked = Timed(begin, ends.text, key, end_by, where, slower_ns, text, took, per)
         probe = Record(nothing_read(RECORD, strings))
         request = Request(True, self._switcher.planner.strategy(quiesce), as_mode(mode), probe)
-        timing = Timing(begins, ends, asked, request, room, forget, self._clock)
+        timing = Timing(begins, ends, asked, request, room, forget, self._clock, keys)
         with first.said_before(), last.said_before(), timed(self._switcher, timing) as latency:
             yield latency
 

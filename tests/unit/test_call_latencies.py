@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from markerjit.abi import SLOW_WORDS
 from markerjit.arena.aggregates import Size, Ticks
 from markerjit.errors import BadArgument
 from markerjit.events.call_latencies import latencies_of_calls, slow_calls, sums_of_calls
 from markerjit.events.latencies import Known, Latencies, SlowPair
-from markerjit.facts.latencies import call_cells, call_facts, latencies_lines
+from markerjit.facts.latencies import latencies_lines, row_cells, row_facts
 from markerjit.model import CType, Signature, TypeClass
 from markerjit.patch.request import Pair
 from markerjit.probes.pairing import ask_markers
@@ -51,7 +52,7 @@ class Timing:
         assert len(sides) == len(RETURNS)
         size = Size(self.pairing.key_words, WORDS, room if timed.by else 1)
         if timed.slower_ns is not None:
-            slow_words = 5 + max(side.field_words for side in sides)
+            slow_words = SLOW_WORDS + max(side.field_words for side in sides)
             size = size._replace(slow_words=slow_words, slow_room=4)
         self.aggregate = own.arena.aggregates.make(size, Ticks(1 << 32, 0))
         self.are_names = [part.strip() == "name" for part in timed.by.split(",")] * bool(timed.by)
@@ -157,7 +158,7 @@ def test_an_interval_has_what_came_since(timing: Callable) -> None:
 
     assert [(row.key, row.calls, row.sum_ns) for row in answer.rows] == [(("func:write",), 2, 16)]
     assert answer.longest_ns is answer.rows[0].longest_ns is None
-    assert call_cells(answer.rows[0])[-1] == "-"
+    assert row_cells(answer.rows[0])[-1] == "-"
 
 
 def test_a_condition_is_asked_at_the_return(timing: Callable) -> None:
@@ -235,7 +236,7 @@ def test_threads_lose_no_call(timing: Callable) -> None:
 def test_facts_of_calls_have_a_row_for_each_key(timing: Callable) -> None:
     made = timing(by="name")
     made.call(8)
-    (row,) = call_facts(made.read())["rows"]
+    (row,) = row_facts(made.read(), "calls")["rows"]
 
     assert (row["key"], row["calls"], row["sum_ns"], row["longest_ns"]) == (["func:read"], 1, 8, 8)
     assert row["quantiles_ns"]["0.5"] == 8

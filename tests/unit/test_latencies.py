@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from markerjit.abi import MISSED
+from markerjit.abi import HELD_WORDS, MISSED, SLOW_WORDS
 from markerjit.arena.aggregates import Size, Ticks
 from markerjit.errors import BadQuestion
 from markerjit.events.latencies import (
@@ -28,6 +28,7 @@ from markerjit.events.latencies import (
     slow_pairs,
     sums_of,
 )
+from markerjit.events.latency_rows import rows_of
 from markerjit.facts.latencies import latencies_lines, slow_line
 from markerjit.facts.words import duration_words
 from markerjit.model import CType, Signature, TypeClass
@@ -63,6 +64,7 @@ class Pairing:
         room: int = 64,
         counter: bool = False,
         forget_ns: int = 10**18,
+        groups: int = 4,
         **question: Any,
     ) -> None:
         self.timed = Timed("begin", "end", **{"by": "id", **question})
@@ -71,16 +73,21 @@ class Pairing:
         begin, end = pairing.begins[0], pairing.ends[0]
         assert isinstance(begin, Side) and isinstance(end, Side)
         self._begin_words = begin.field_words
-        size = Size(pairing.key_words, WORDS, room, 2 + begin.field_words)
+        size = Size(pairing.key_words, WORDS, room, HELD_WORDS + begin.field_words)
         if self.timed.slower_ns is not None:
-            slow_words = 5 + begin.field_words + end.field_words
+            slow_words = SLOW_WORDS + begin.field_words + end.field_words
             size = size._replace(slow_words=slow_words, slow_room=4)
+        if pairing.group:
+            size = size._replace(group_words=pairing.group_words, group_room=groups)
+        self.group = pairing.group
         self.aggregate = own.arena.aggregates.make(size, Ticks(1 << 32, forget_ns))
         recorders = Recorders(own.arena)
         self.slots = []
         self.known = {}
         for signature, side, ends in ((BEGIN, begin, False), (END, end, True)):
-            probe = Pair.of(self.timed, pairing.key, ends=ends, counter=counter)
+            probe = Pair.of(
+                self.timed, pairing.key, ends=ends, counter=counter, group=pairing.group
+            )
             recorders.tell([signature], probe)
             marker = recorders.find(signature, probe)
             assert marker is not None
@@ -101,6 +108,11 @@ class Pairing:
 
     def read(self) -> Latencies:
         return latencies_of(sums_of(self._arena.aggregates.copy_pairs(self.aggregate)))
+
+    def rows(self) -> dict[Any, LatencyRow]:
+        sums = sums_of(self._arena.aggregates.copy_pairs(self.aggregate))
+        rows = rows_of(sums.groups, None, self.group)
+        return {row.key if len(row.key) > 1 else row.key[0]: row for row in rows}
 
     def slow(self) -> list[SlowPair]:
         return self.pairs_of(self._arena.aggregates.take_slow(self.aggregate))
@@ -391,6 +403,118 @@ def test_counts_that_the_process_has_written_over_make_an_interval_of_no_less_th
     assert answer.pairs == 0
 
 
+# ---- groups --------------------------------------------------------------------------------------
+
+
+def test_a_pair_is_in_the_group_of_its_begin(pairing: Callable) -> None:
+    """Whatever its end says, and in whatever order ends come."""
+    made = pairing(per="text[:3], id % 2", slower_ns=0)
+    texts = {1: b"one", 2: b"two", 3: b"one more", 4: b"four"}
+    for id, text in texts.items():
+        made.begin(id, text)
+    for id in (3, 1, 2):
+        made.end(id, b"other")
+    rows = made.rows()
+
+    assert {key: row.calls for key, row in rows.items()} == {("one", 1): 2, ("two", 0): 1}
+    pairs = made.slow()
+    taken = {pair.begin.fields["id"]: pair.took_ns for pair in pairs}
+    assert [pair.end.fields["text"] for pair in pairs] == ["other"] * 3
+    assert rows["one", 1].sum_ns == taken[1] + taken[3]
+    assert rows["one", 1].longest_ns == max(taken[1], taken[3])
+    assert rows["two", 0].sum_ns == taken[2]
+    answer = made.read()
+    assert (answer.pairs, answer.waiting, answer.sum_ns) == (3, 1, sum(taken.values()))
+
+
+def test_a_replaced_begin_leaves_its_group(pairing: Callable) -> None:
+    made = pairing(per="text")
+    made.begin(1, b"first")
+    made.begin(1, b"second")
+    made.end(1)
+
+    assert {key: row.calls for key, row in made.rows().items()} == {"second": 1}
+
+
+def test_pairs_without_room_for_their_group_are_in_all_pairs(pairing: Callable) -> None:
+    made = pairing(per="text[:1]", groups=2)
+    for id, text in enumerate((b"a", b"b", b"c", b"a", b"d")):
+        made.begin(id, text)
+        made.end(id)
+
+    assert {key: row.calls for key, row in made.rows().items()} == {"a": 2, "b": 1}
+    answer = made.read()
+    assert (answer.pairs, answer.begins, answer.ends, answer.alone) == (5, 5, 5, 0)
+
+
+def test_a_group_that_is_too_long_or_cannot_be_read_is_none(pairing: Callable) -> None:
+    """Its pair is made by the key, which is well."""
+    number = ctypes.c_uint32(7)
+    made = pairing(per="u32(place)", where="id != 9")
+    made.begin(1, place=ctypes.addressof(number))
+    made.begin(2, place=16)
+    made.end(1)
+    made.end(2)
+
+    assert {key: row.calls for key, row in made.rows().items()} == {7: 1}
+    assert (made.read().pairs, made.read().unreadable) == (2, 0)
+    long = pairing(per="text", text=8)
+    for id, text in enumerate((b"12345678", b"123456789")):
+        long.begin(id, text)
+        long.end(id)
+    assert {key: row.calls for key, row in long.rows().items()} == {"12345678": 1}
+    assert (long.read().pairs, long.read().long) == (2, 0)
+
+
+def test_a_key_that_cannot_be_read_has_no_pair_and_no_group(pairing: Callable) -> None:
+    """The key and the group each say by themselves whether a number is missing."""
+    number = ctypes.c_uint32(7)
+    made = pairing(by="u32(place)", ends_by="7", per="id, u32(place) % 4")
+    made.begin(1, place=16)
+    made.begin(2, place=ctypes.addressof(number))
+    made.end(7)
+
+    assert {key: row.calls for key, row in made.rows().items()} == {(2, 3): 1}
+    assert (made.read().pairs, made.read().unreadable) == (1, 1)
+
+
+def test_threads_enter_the_groups_of_their_begins(own: OwnArena) -> None:
+    made = Pairing(own, room=256, per="id % 8", groups=16)
+    turns = 2000
+
+    def turn(thread: int) -> None:
+        for at in range(turns):
+            id = thread * turns + at
+            made.begin(id)
+            made.end(id)
+
+    threads = [threading.Thread(target=turn, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rows, answer = made.rows(), made.read()
+    made.free()
+
+    assert {key: row.calls for key, row in rows.items()} == dict.fromkeys(range(8), turns // 2)
+    assert answer.pairs == 4 * turns and answer.sum_ns == sum(row.sum_ns for row in rows.values())
+
+
+def test_a_number_of_a_group_that_was_written_over_is_none(own: OwnArena) -> None:
+    made = Pairing(own, per="id")
+    made.begin(5)
+    size, keys = made.aggregate.size, made.aggregate.keys
+    held = keys + 8 * (size.mask + 1)
+    for place in range(size.mask + 1):  # the begin's is one of them
+        at = held + 8 * (place * (size.key_words + size.held_words) + size.key_words + 2)
+        own.store.write(at, struct.pack("<Q", 1 << 60))
+    made.end(5)
+    rows, answer = made.rows(), made.read()
+    made.free()
+
+    assert not rows and answer.pairs == 1
+
+
 # ---- what is no latency --------------------------------------------------------------------------
 
 
@@ -403,6 +527,10 @@ def test_counts_that_the_process_has_written_over_make_an_interval_of_no_less_th
         ({"by": "text", "ends_by": "status"}, "cannot be added up together"),
         ({"by": "id", "where": "status > 1"}, "there is no name status"),
         ({"by": "1, 2, 3, 4, 5, 6, 7"}, "at most 6 parts"),
+        ({"by": "1, 2, 3, 4", "per": "1, 2, 3"}, "at most 6 parts together"),
+        ({"per": "status"}, "there is no name status"),
+        ({"per": "half"}, "a float cannot be a key"),
+        ({"by": "stack"}, "--per stack .* divides the times by the stack of the begin"),
     ],
 )
 def test_wrong_latency_is_refused(question: dict[str, Any], sentence: str) -> None:

@@ -232,7 +232,7 @@ struct mj_slot {
 #define MJ_ARENA_NAME "markerjit"
 #define MJ_PAGE 4096
 #define MJ_CODE_SIZE (2048 * MJ_PAGE)
-#define MJ_RUNTIME_SIZE (6 * MJ_PAGE) /* of the code; what is made for the process comes behind */
+#define MJ_RUNTIME_SIZE (7 * MJ_PAGE) /* of the code; what is made for the process comes behind */
 /* Offset of a word of eight bytes: 0 in a fork's child. Its lower half is `cpus`, or 0 where no
    CPU's own ring is to be written any more; then the upper half is 1. */
 #define MJ_ALIVE (MJ_CODE_SIZE + MJ_PAGE)
@@ -359,14 +359,14 @@ struct mj_slot {
 #define MJ_PLACE_TAG 48
 #define MJ_PLACES_OF_KEY 16 /* one behind the other, where a key may be */
 #define MJ_MAX_FIELD_PARTS 12
-/* Words of a begin that waits, before its fields: its time, and the thread with the marker above.
- */
-#define MJ_HELD_WORDS 2
+/* Words of a begin that waits, before its fields: its time, the thread with the marker above, and
+   the number of its group + 1, or 0. */
+#define MJ_HELD_WORDS 3
 #define MJ_MAX_FIELD_WORDS 128 /* of one end of a pair */
 /* Words of a slow pair, before its fields: its number + 1 when all else is written, the time of the
-   begin, nanoseconds, and the thread and marker of both ends. Of a marker with `took_at` the time
-   is that of the end. */
-#define MJ_SLOW_WORDS 5
+   begin, nanoseconds, the thread and marker of both ends, and the number of the begin's group + 1,
+   or 0. Of a marker with `took_at` the time is that of the end. */
+#define MJ_SLOW_WORDS 6
 /* Blocks: words of one, and what is counted for each site. */
 #define MJ_BLOCK_WORDS 6 /* struct mj_block */
 #define MJ_BLOCK_ALLOCATIONS 0
@@ -800,7 +800,9 @@ struct mj_asked {
  *
  *     states   [mask + 1]: MJ_PLACE_...
  *     places   [mask + 1]: the words of the key, then `held_words`
- *     values   as above, for one key: fine buckets of nanoseconds, their sum, the largest
+ *     groups   [group_mask + 1], where pairs are divided by what their begins say: keys as above
+ *     values   as above, for the pairs without a group and then for each group: fine buckets of
+ *              nanoseconds, their sum, the largest
  *     slow     [slow_room]: pairs that took long
  *
  * Blocks of an allocator have keys and values as an aggregate, for the sites that have asked for
@@ -810,7 +812,8 @@ struct mj_asked {
  *     blocks   struct mj_block[slow_room]
  *     threads  [slow_room] words: a bit for each thread that was seen, by its number
  *
- * docs/decisions/0040-aggregates.md, 0043-latencies.md and 0065-blocks-in-the-target.md
+ * docs/decisions/0040-aggregates.md, 0043-latencies.md, 0064-pairs-are-divided-at-the-begin.md and
+ * 0065-blocks-in-the-target.md
  */
 struct mj_aggregate {
     uint64_t ticket; /* 0: free */
@@ -832,6 +835,8 @@ struct mj_aggregate {
     uint64_t slow;                    /* offset of the list of slow pairs, */
     uint32_t slow_room;               /* which has room for so many, a power of two; 0: none */
     uint32_t lost;                    /* 1: a thread stayed inside, and the memory is nobody's */
+    uint32_t group_words;             /* of the key of a group of pairs; 0: there are none */
+    uint32_t group_mask;              /* there is room for half as many groups as places */
     uint64_t slow_head __attribute__((aligned(64))); /* how many there were; by the runtime */
     uint64_t slow_read;                              /* and how many were taken; by the reader */
     uint64_t tick_ns; /* nanoseconds of a tick of the clock of pairs, times 2 ** 32 */
@@ -879,7 +884,8 @@ struct mj_aggregation {
 #define MJ_SITE_STACK (1ul << 63)
 #define MJ_SITE_MARKER (1ul << 62)
 
-/* The same of a marker that begins or ends a pair. Its parts are those of the key, then fields.
+/* The same of a marker that begins or ends a pair. Its parts are those of its group, which only a
+   begin has, then those of the key, then fields.
 
    Where `took_at` is not 0 it ends a pair by itself: the return of a function, which knows when
    that was entered. Its aggregate has keys and no begins, and for each key fine buckets of
@@ -900,6 +906,10 @@ struct mj_pairing {
     uint8_t gives;    /* bytes asked for, and caller; then, where they are there, the number of */
     uint8_t stack_at; /* a stack and the word before the block: places + 1. MJ_GIVES_... */
     uint8_t header_at; /* says what is given where there is no such word */
+    uint16_t group_parts;
+    uint16_t group_words;
+    uint16_t group_missing_at;
+    uint16_t reserved;
     struct mj_key_part part[MJ_MAX_KEY_PARTS + MJ_MAX_FIELD_PARTS];
 };
 

@@ -74,6 +74,8 @@ int mj_look(struct mj_table *table, const struct mj_marker *marker) {
         .slow = aggregate->slow,
         .tick_ns = aggregate->tick_ns,
         .forget = aggregate->forget,
+        .group_words = aggregate->group_words,
+        .group_mask = aggregate->group_mask,
         .key_words = aggregate->key_words,
         .held_words = aggregate->held_words,
         .mask = aggregate->mask,

@@ -20,6 +20,8 @@ struct mj_table {
     uint64_t slow;
     uint64_t tick_ns;
     uint64_t forget;
+    uint32_t group_words;
+    uint32_t group_mask;
     uint32_t key_words;
     uint32_t held_words;
     uint32_t mask;

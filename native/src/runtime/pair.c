@@ -8,6 +8,9 @@
  *   2  an end looks for its key, takes the begin away, and adds the time between the two to the
  *      words of the pairs; one that took long is put into a list, with the fields of both ends
  *
+ *      A begin may have a group, such as its stack, which divides the times: its number is kept
+ *      with the begin, and the words of the pair are those of the group
+ *
  *   3  an end that knows how long it took, the return of a function, has no begin here: its time is
  *      added to the words of its own key, as aggregates are
  *
@@ -34,7 +37,7 @@
 
 #define ROUNDS 8 /* of a place that others change meanwhile */
 
-_Static_assert(sizeof(struct mj_pairing) == 248, "markerjit/abi.py");
+_Static_assert(sizeof(struct mj_pairing) == 256, "markerjit/abi.py");
 
 struct visit {
     const struct mj_table *table;
@@ -47,6 +50,7 @@ struct visit {
     uint64_t hash;
     uint64_t now;
     uint64_t who;
+    uint64_t group; /* its number + 1; 0: none */
 };
 
 static uint64_t now(const struct mj_pairing *how, const struct mj_control *control) {
@@ -86,7 +90,8 @@ static int has_key(const struct visit *visit, uint64_t at, uint64_t state) {
 /* Fields are put where they stay: a buffer for them would take 1 KiB of the program's stack. */
 static void put_fields(const struct visit *visit, uint64_t *to) {
     const struct mj_pairing *how = visit->how;
-    const struct mj_parts fields = {how, how->part + how->parts, how->fields, how->careful};
+    const struct mj_key_part *first = how->part + how->group_parts + how->parts;
+    const struct mj_parts fields = {how, first, how->fields, how->careful};
     const uint64_t *numbers = visit->numbers;
 
     mj_put_parts(&fields, visit->words, &numbers, to);
@@ -102,6 +107,7 @@ static void put_begin(const struct visit *visit, uint64_t at, uint64_t state) {
         key[word] = visit->key[word];
     held[0] = visit->now;
     held[1] = visit->who;
+    held[2] = visit->group;
     put_fields(visit, held + MJ_HELD_WORDS);
     publish(visit, at, state, MJ_PLACE_FULL);
 }
@@ -159,7 +165,8 @@ static void begin(const struct visit *visit) {
 
 /* ---- 2 --------------------------------------------------------------------------------------- */
 
-/* `begin` is a begin: its time, its thread and marker, and `begun` words of its fields. */
+/* `begin` is a begin: its time, its thread and marker, its group, and `begun` words of its fields.
+ */
 static void put_slow(const struct visit *visit, const uint64_t *begin, uint32_t begun,
                      uint64_t took_ns) {
     const struct mj_table *table = visit->table;
@@ -182,6 +189,7 @@ static void put_slow(const struct visit *visit, const uint64_t *begin, uint32_t 
     entry[2] = took_ns;
     entry[3] = begin[1];
     entry[4] = visit->who;
+    entry[5] = begin[2];
     for (uint32_t word = 0; word < begun; word++)
         entry[MJ_SLOW_WORDS + word] = begin[MJ_HELD_WORDS + word];
     put_fields(visit, entry + MJ_SLOW_WORDS + begun);
@@ -196,10 +204,16 @@ static void add_time(const struct mj_cells *cells, uint64_t took_ns) {
     mj_add(cells, (unsigned)mj_fine_bucket(took_ns), 1);
 }
 
+/* How many groups there is room for. */
+static uint32_t groups_of(const struct mj_table *table) {
+    return table->group_words ? table->group_mask / 2 + 1 : 0;
+}
+
 /* The end of the begin that is in a place of ours. */
 static void add_pair(const struct visit *visit, const uint64_t *held) {
     const struct mj_table *table = visit->table;
-    struct mj_cells cells = {table, visit->missed.words + MJ_MISSED};
+    const uint64_t group = held[2] <= groups_of(table) ? held[2] : 0; /* whatever stands there */
+    struct mj_cells cells = {table, visit->missed.words + MJ_MISSED + group * table->words};
     uint64_t end = visit->now;
 
     /* A begin of another thread that came between our clock and our look: the time is that of now.
@@ -234,7 +248,7 @@ static void end(const struct visit *visit) {
 static void call(const struct visit *visit, uint64_t took_ns) {
     const struct mj_table *table = visit->table;
     const int64_t number = mj_number_of(table, visit->key);
-    const uint64_t here[MJ_HELD_WORDS] = {visit->now, visit->who};
+    const uint64_t here[MJ_HELD_WORDS] = {visit->now, visit->who, 0};
 
     if (number < 0) {
         mj_add(&visit->missed, MJ_MISSED_FULL, 1);
@@ -252,6 +266,26 @@ static void call(const struct visit *visit, uint64_t took_ns) {
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
+/* The number of the group of a begin, + 1; 0 where it has none: there is no room for another group,
+   a text of its key is too long, or a number could not be read. `*numbers` is then behind those of
+   the group. */
+static uint64_t group_of(const struct mj_table *table, const struct mj_pairing *how,
+                         const uint64_t *words, const uint64_t **numbers, uint64_t *key) {
+    const struct mj_parts parts = {how, how->part, how->group_parts, how->careful};
+    const uint64_t places = table->mask + 1ul;
+    const uint64_t place_words = 1ul + table->key_words + table->held_words;
+    const int missing = how->group_missing_at && (*numbers)[how->group_missing_at - 1];
+    struct mj_table groups = *table;
+
+    if (!mj_put_parts(&parts, words, numbers, key) || missing)
+        return 0;
+    groups.keys += sizeof(uint64_t) * places * place_words;
+    groups.key_words = table->group_words;
+    groups.mask = table->group_mask;
+    groups.room = groups_of(table);
+    return (uint64_t)(mj_number_of(&groups, key) + 1);
+}
+
 /* Whether places and slow pairs have room for what such a marker writes: its entry may name an
    aggregate that was made for others. */
 static int is_sound(const struct mj_table *table, const struct mj_pairing *how) {
@@ -260,7 +294,9 @@ static int is_sound(const struct mj_table *table, const struct mj_pairing *how) 
     const uint64_t least = how->took_at ? 0 : MJ_HELD_WORDS;
 
     return how->key_words == table->key_words && how->key_words <= MJ_MAX_KEY_WORDS &&
-           fields <= MJ_MAX_FIELD_WORDS && held >= least + begun &&
+           (!how->group_parts || how->group_words == table->group_words) &&
+           how->group_words <= MJ_MAX_KEY_WORDS && fields <= MJ_MAX_FIELD_WORDS &&
+           held >= least + begun &&
            held <= (how->took_at ? 0 : MJ_HELD_WORDS + MJ_MAX_FIELD_WORDS) &&
            (!table->slow_room || table->slow_words >= MJ_SLOW_WORDS + held - least + ended) &&
            table->words >= MJ_MIDDLE_FINE + 2;
@@ -270,7 +306,7 @@ void mj_pair(const struct mj_pairing *how, const uint64_t *words, const uint64_t
     const struct mj_control *control = mj_control();
     const uint64_t time = now(how, control);
     const struct mj_marker *marker = (const struct mj_marker *)how->marker;
-    const struct mj_parts parts = {how, how->part, how->parts, how->careful};
+    const struct mj_parts parts = {how, how->part + how->group_parts, how->parts, how->careful};
     const int missing = how->missing_at && numbers[how->missing_at - 1];
     const uint64_t took_ns = how->took_at ? numbers[how->took_at - 1] : 0;
     uint64_t key[MJ_MAX_KEY_WORDS];
@@ -295,12 +331,14 @@ void mj_pair(const struct mj_pairing *how, const uint64_t *words, const uint64_t
         .who = (uint64_t)mj_id(control, marker) << 32 | mj_tid(control),
     };
 
-    const int fits = mj_put_parts(&parts, words, &numbers, key);
-
     if (missing) {
         mj_add(&visit.missed, how->ends ? MJ_MISSED_END_UNREADABLE : MJ_MISSED_UNREADABLE, 1);
         return;
     }
+    if (how->group_parts)
+        visit.group = group_of(&table, how, words, &numbers, key);
+    const int fits = mj_put_parts(&parts, words, &numbers, key);
+
     if (!fits) {
         mj_add(&visit.missed, how->ends ? MJ_MISSED_END_LONG : MJ_MISSED_LONG, 1);
         return;
