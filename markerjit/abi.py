@@ -149,6 +149,8 @@ STACKS_PLACES = STACKS_DIRECTORIES + DIRECTORIES * DIRECTORY_SIZE
 STACKS_WORDS = STACKS_PLACES + STACK_PLACES * 8
 STACKS_RULES = STACKS_WORDS + STACK_WORDS * 8
 STACKS_SIZE = STACKS_RULES + (256 << 20)
+APART = 16 * PAGE
+ISLANDS_SIZE = 256 << 20
 SITE_ABOVE = 48
 SITE_CALLED = 1 << 63
 STASH_BITS = 12
@@ -792,6 +794,16 @@ class Geometry(NamedTuple):
         the pages of the process, and slots."""
         last = max(self.parts[PART_READABLE].end, self.slots.end)
         return page_up(last) - ALIVE if last else PAGE
+
+    @property
+    def stacks_at(self) -> int:
+        """Where in the memfd, behind the arena, the memory of stacks begins."""
+        return page_up(self.size) + APART
+
+    @property
+    def islands_at(self) -> int:
+        """Where the bytes of islands begin, behind that."""
+        return page_up(self.stacks_at + STACKS_SIZE) + APART
 
     @property
     def ring_stride(self) -> int:

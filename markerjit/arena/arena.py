@@ -213,7 +213,7 @@ class Arena:
 
     def _taken(self) -> Taken:
         units = self.units.all()
-        code = (*(unit.code for unit in units), *self.islands.extents(), *self.markers.questions())
+        code = (*(unit.code for unit in units), *self.markers.questions())
         return Taken(code, tuple(unit.data for unit in units))
 
     def refuse_newer(self) -> None:

@@ -1,16 +1,16 @@
 """Room for code and data of ours in an arena: the one place that allocates it.
 
-    the code    runtime | recorders ->            <- islands, units of probes, questions
+    the code    runtime | recorders ->            <- units of probes, questions
     the data    units of probes ->
 
 A recorder belongs to an entry of a marker, which has one for each way in which it was ever
 recorded. It stays with its entry: a thread may be on its way into it, and nothing counts such
 threads.
 
-Units, islands and questions are found in their tables, and all between them is free: so there is no
-list of free room that a controller could leave wrong when it is killed. A unit that is given back
-is one that its table does not have any more (units.py); its bytes stay until the room is used
-again.
+Units and questions are found in their tables, and all between them is free: so there is no list of
+free room that a controller could leave wrong when it is killed. A unit that is given back is one
+that its table does not have any more (units.py); its bytes stay until the room is used again.
+Stubs have room of their own (islands.py).
 
 What this does not do: decide what may be given back (probes/unused.py).
 """
@@ -30,8 +30,8 @@ from markerjit.tuples import NamedTuple
 
 
 class Taken(NamedTuple):
-    """The code taken by units, islands and questions, and the data taken by units. The target can
-    write anything there."""
+    """The code taken by units and questions, and the data taken by units. The target can write
+    anything there."""
 
     code: tuple[Extent, ...]
     data: tuple[Extent, ...]
@@ -80,10 +80,10 @@ class Code:
         self.write(address, code)
         self._control.write("code_used", address - self._base + len(code))
 
-    # ---- units, islands and questions ---------------------------------------------------------
+    # ---- units and questions -------------------------------------------------------------------
 
     def place_for_unit(self, size: int, align: int = 64) -> RemoteAddress | None:
-        """Where the code of a unit, an island or a question may be put, None when all is taken."""
+        """Where the code of a unit or a question may be put, None when all is taken."""
         room = Extent(self._recorders_end, CODE_SIZE)
         for gap in reversed(list(gaps(room, self._taken().code))):
             start = (gap.end - size) // align * align
@@ -110,21 +110,9 @@ class Code:
         )
 
     def write(self, address: RemoteAddress, code: bytes) -> None:
-        """Write code where there is place for it, and look whether it arrived.
-
-        Raises Refused where the process has closed its descriptor of the arena: its memory alone
-        does not take code.
-        """
-        offset = address - self._base
-        try:
-            self._store.write(offset, code)  # over what stood there before
-        except MemoryFault:
-            raise Refused(
-                f"process {self._pid} has closed its descriptor of the runtime's memory, so "
-                "nothing can be added to it; restart the process"
-            ) from None
-        if self._store.read(offset, len(code)) != code:
-            raise MarkerError("code for the runtime did not arrive in the target as it was written")
+        """Write code where there is place for it, and look whether it arrived. Raises what
+        `write_code` raises."""
+        write_code(self._pid, self._store, address - self._base, code)
 
     def write_data(self, address: RemoteAddress, data: bytes) -> None:
         """All of a unit's variables: nothing that stood there before may be left."""
@@ -136,3 +124,20 @@ class Code:
     @property
     def _recorders_end(self) -> int:
         return max(int(self._control.now().code_used), abi.RUNTIME_SIZE)
+
+
+def write_code(pid: int, store: Store, offset: int, code: bytes) -> None:
+    """Write code of a process into its arena's memfd, and look whether it arrived.
+
+    Raises Refused where the process has closed its descriptor of it: its memory alone does not take
+    code.
+    """
+    try:
+        store.write(offset, code)  # over what stood there before
+    except MemoryFault:
+        raise Refused(
+            f"process {pid} has closed its descriptor of the runtime's memory, so nothing can be "
+            "added to it; restart the process"
+        ) from None
+    if store.read(offset, len(code)) != code:
+        raise MarkerError("code for the runtime did not arrive in the target as it was written")

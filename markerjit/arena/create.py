@@ -106,7 +106,7 @@ def create_arena(
         store = _open_memfd(pid, descriptor)
         failing.callback(store.close)
         # By us and not by the target, which its limit of file sizes would kill (RLIMIT_FSIZE).
-        store.resize(geometry.size)
+        store.grow(geometry.size)
         store.write(0, code)
         base = _map(caller, descriptor, geometry, unlocked=unlocked)
         undo.append(_unmap(base, geometry.size))

@@ -270,7 +270,8 @@ def _islands(maps: Sequence[Mapping]) -> Iterator[tuple[int, int]]:
         if is_arena(mapping) and not mapping.offset
     }
     for piece in maps:
-        if is_arena(piece) and (piece.start - piece.offset, piece.inode) not in bases:
+        is_code = is_arena(piece) and piece.executable
+        if is_code and (piece.start - piece.offset, piece.inode) not in bases:
             yield piece.start, piece.end
 
 

@@ -1,10 +1,11 @@
 """Islands: code of ours within reach of an object, where stubs and detours stand.
 
 A jump with a displacement of 32 bits reaches 2 GiB. A program that is linked to run anywhere lies
-at 0x55..., and the arena at 0x7f...; so bytes of the arena's code are mapped a second time, near
-the object, and executed there. They are written through the memfd, and can be executed and not
-written at both places. Recorders and units are called through a slot, by a whole address: they need
-no island and stand in none.
+at 0x55..., and the arena at 0x7f...; so bytes of the memfd are mapped near the object. They can be
+executed there and not written; they are written through the memfd. They lie behind the arena in it,
+where nothing is mapped in front of them: the arena's own code is as small as it ever was.
+Recorders and units are called through a slot, by a whole address: they need no island and stand in
+none.
 
     1  a place: every byte of the island within reach of every byte of the object's code, and out of
        the way of what grows: the heap above its end, stacks below their start
@@ -25,14 +26,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from markerjit.abi import PAGE, Geometry, IslandEntry
-from markerjit.arena.code import Code
-from markerjit.arena.extents import Extent
+from markerjit.abi import ISLANDS_SIZE, PAGE, Geometry, IslandEntry
+from markerjit.arena.code import write_code
+from markerjit.arena.extents import Extent, gaps
+from markerjit.arena.store import FileStore, MemoryStore
 from markerjit.arena.tables import Table
 from markerjit.errors import Refused
 from markerjit.memory import Mapping
 from markerjit.model import RemoteAddress
-from markerjit.ring.raw import Store
 from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Span(NamedTuple):
 
 class Island(NamedTuple):
     """An island: its place in the table, where it is, how much of it is used, and which bytes of
-    the arena it is."""
+    the memfd it is."""
 
     number: int
     start: RemoteAddress
@@ -125,21 +126,24 @@ class Filling:
             raise ValueError(f"the island has no room for {len(code)} bytes")
         self._code += bytes(self.place() - self._start - len(self._code)) + code
 
-    def written(self, arena_code: Code) -> None:
+    def written(self) -> None:
         """Write all of it. Raises what `Islands.put` raises."""
         if self._code:
-            self._islands.put(self._island, bytes(self._code), arena_code)
+            self._islands.put(self._island, bytes(self._code))
 
 
 class Islands:
     """The islands of an arena that is mapped at `base`. The caller of what writes must hold the
     target's lock."""
 
-    def __init__(self, pid: int, base: RemoteAddress, store: Store, geometry: Geometry) -> None:
+    def __init__(
+        self, pid: int, base: RemoteAddress, store: FileStore | MemoryStore, geometry: Geometry
+    ) -> None:
         self._pid = pid
         self._base = base
         self._store = store
         self._table = Table(store, geometry.islands, IslandEntry)
+        self._bytes = Extent(geometry.islands_at, geometry.islands_at + ISLANDS_SIZE)
 
     def entries(self) -> list[Island]:
         """All that the table has, mapped or not."""
@@ -157,13 +161,12 @@ class Islands:
             if entry.size
         ]
 
-    def extents(self) -> list[Extent]:
-        """The parts of the arena's code that they take."""
-        return [Extent(island.offset, island.offset + island.size) for island in self.entries()]
+    @property
+    def room(self) -> int:
+        """Bytes that more islands can have."""
+        return sum(gap.end - gap.start for gap in self._gaps())
 
-    def near(
-        self, span: Span, size: int, code: Code, process: Process, *, preferred: int = 0
-    ) -> Island:
+    def near(self, span: Span, size: int, process: Process, *, preferred: int = 0) -> Island:
         """An island with so many free bytes within reach of an object's code, made where there is
         none: with as many as are `preferred`, if they can be had.
 
@@ -178,20 +181,21 @@ class Islands:
         least = max(size, SIZE)
         if preferred > least:
             with suppress(Refused):
-                return self._make(span, -(-preferred // PAGE) * PAGE, code, process)
-        return self._make(span, -(-least // PAGE) * PAGE, code, process)
+                return self._make(span, -(-preferred // PAGE) * PAGE, process)
+        return self._make(span, -(-least // PAGE) * PAGE, process)
 
     def place(self, island: Island, align: int = 16) -> RemoteAddress:
         """Where the next code of an island will stand."""
         return RemoteAddress(island.start + -(-island.used // align) * align)
 
-    def put(self, island: Island, code: bytes, arena_code: Code, align: int = 16) -> RemoteAddress:
+    def put(self, island: Island, code: bytes, align: int = 16) -> RemoteAddress:
         """Write code into an island that has room for it: its address there. Raises what
         `Code.write` raises, and Refused without room."""
         at = self.place(island, align) - island.start
         if at + len(code) > island.size:
             raise Refused(f"the island at {island.start:#x} has no room for {len(code)} bytes")
-        arena_code.write(RemoteAddress(self._base + island.offset + at), code)
+        self._file()
+        write_code(self._pid, self._store, island.offset + at, code)
         used = at + len(code)
         self._table.write_field(island.number, "used", used.to_bytes(8, "little"))
         return RemoteAddress(island.start + at)
@@ -205,19 +209,16 @@ class Islands:
             for mapping in self._pieces(maps)
         )  # fmt: skip
 
-    def _make(self, span: Span, size: int, code: Code, process: Process) -> Island:
+    def _make(self, span: Span, size: int, process: Process) -> Island:
         from markerjit.remote.calls import CallFailed
 
         if process.descriptor is None:
-            raise Refused(
-                f"process {self._pid} has closed its descriptor of the runtime's memory, so no "
-                "code of ours can be mapped near its own; restart the process"
-            )
+            raise self._closed()
+        store = self._file()
         maps = process.maps()
         number = self._free_number(maps)
-        place = code.place_for_unit(size, PAGE)
-        if place is None:
-            raise Refused(f"the arena has no room for {size >> 10} KiB of code near an object")
+        offset = self._place(size)
+        store.grow(offset + size)
         for _ in range(_TRIES):
             start = place_near(span, size, maps, process.heap)
             if start is None:
@@ -225,7 +226,7 @@ class Islands:
                     f"process {self._pid} has no gap of {size >> 10} KiB within 2 GiB of "
                     f"{span.start:#x}-{span.end:#x}"
                 )
-            island = Island(number, start, size, 0, place - self._base)
+            island = Island(number, start, size, 0, offset)
             self._enter(island)
             try:
                 self._map(island, process)
@@ -262,9 +263,11 @@ class Islands:
             if failed.results:
                 process.caller.run([_unmap(failed.results[0], island.size)])
             raise
-        # Linux before 4.17 does not know the flag, and maps elsewhere what does not fit there. And
-        # the number may have been given to another file since we looked.
-        if mapped != island.start or not self.is_mapped(island, process.maps()):
+        # Linux before 4.17 does not know the flag, and maps elsewhere what does not fit there. The
+        # number may have been given to another file since we looked. And a mapping that continues
+        # the arena's would be taken for a part of it.
+        is_there = mapped == island.start and self.is_mapped(island, process.maps())
+        if not is_there or mapped - island.offset == self._base:
             process.caller.run([_unmap(mapped, island.size)])
             raise Refused(
                 f"process {self._pid} did not map the runtime's code at {island.start:#x} as it "
@@ -296,6 +299,33 @@ class Islands:
         if free is None:
             raise Refused(f"the arena has room for {self._table.part.entries} islands")
         return free
+
+    def _place(self, size: int) -> int:
+        """Bytes of the memfd that are no island's. The target can write anything into the table: an
+        island that it has from elsewhere, and one that makes no sense, takes nothing."""
+        for gap in self._gaps():
+            if gap.end - gap.start >= size:
+                return gap.start
+        raise Refused(
+            f"the runtime in process {self._pid} has no room for {size >> 10} KiB of code near an "
+            "object; restart the process"
+        )
+
+    def _gaps(self) -> Iterator[Extent]:
+        taken = (Extent(island.offset, island.offset + island.size) for island in self.entries())
+        return gaps(self._bytes, taken)
+
+    def _file(self) -> FileStore:
+        """The memfd. Nothing else has what is behind the arena."""
+        if not isinstance(self._store, FileStore):
+            raise self._closed()
+        return self._store
+
+    def _closed(self) -> Refused:
+        return Refused(
+            f"process {self._pid} has closed its descriptor of the runtime's memory, so no code of "
+            "ours can be mapped near its own; restart the process"
+        )
 
     def _pieces(self, maps: Sequence[Mapping]) -> list[Mapping]:
         """The mappings of the arena's file."""

@@ -36,8 +36,6 @@ if TYPE_CHECKING:  # a look makes no system call in the target
 _NOTHING, _READ_WRITE = 0, 3
 _MAP_SHARED = 1
 _MADV_DONTDUMP = 16
-_APART = 16 * abi.PAGE
-"""Bytes of the memfd between the arena and this."""
 _WORD = 8
 _ALIGN = 64
 _FIRST_NUMBER = 2
@@ -178,10 +176,12 @@ class StackMemory:
 
 
 def stacks_of(arena: Arena) -> StackMemory | None:
-    """The memory of stacks of an arena; None where it was not needed yet."""
+    """The memory of stacks of an arena; None where it was not needed yet, and where we have no
+    descriptor: it lies behind what the process has mapped as its arena."""
     at = arena.control.number("stacks_at") if arena.is_current else 0
-    is_there = bool(at) and bool(arena.control.number("stacks"))
-    return StackMemory(arena.store, at) if is_there and at >= arena.geometry.size else None
+    is_there = at >= arena.geometry.size and bool(arena.control.number("stacks"))
+    has_file = isinstance(arena.store, FileStore)
+    return StackMemory(arena.store, at) if is_there and has_file else None
 
 
 def make_stacks(arena: Arena, process: Process) -> StackMemory:
@@ -201,8 +201,8 @@ def make_stacks(arena: Arena, process: Process) -> StackMemory:
             f"process {arena.pid} has closed its descriptor of the runtime's memory, so there can "
             "be no tables to walk its stacks by; restart the process"
         )
-    at = abi.page_up(arena.geometry.size) + _APART
-    arena.store.resize(at + abi.STACKS_SIZE)
+    at = arena.geometry.stacks_at
+    arena.store.grow(at + abi.STACKS_SIZE)
     memory = StackMemory(arena.store, at)
     memory.begin()
     start = _map(arena, process, at)

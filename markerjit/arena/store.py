@@ -53,10 +53,12 @@ class FileStore:
                 raise _not_written(len(data), OSError(errno.ENOSPC, "nothing was taken"))
             done += written
 
-    def resize(self, size: int) -> None:
-        """Make the memfd this large. Raises MarkerError."""
+    def grow(self, size: int) -> None:
+        """Make the memfd at least this large. Raises MarkerError."""
+        descriptor = self._open()
         try:
-            os.ftruncate(self._open(), size)
+            if os.fstat(descriptor).st_size < size:
+                os.ftruncate(descriptor, size)
         except OSError as error:
             raise MarkerError(
                 f"cannot have {size >> 10} KiB for the runtime: {_reason(error)}"

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from markerjit.abi import CODE_SIZE, RUNTIME_SIZE
+from markerjit.abi import ISLANDS_SIZE
 from markerjit.calls.graph import NotOpened
 from markerjit.errors import Refused, Unsupported
 from markerjit.model import Mode, Site, UsdtSite
 from markerjit.session.exits import Leaving, leavings_of, opening_at
 from markerjit.session.openings import Progress
-from markerjit.session.stubs import Ready, looked_at, owner_of, put_stubs, refuse_own
+from markerjit.session.stubs import Ready, looked_at, put_stubs, refuse_own
 from markerjit.session.target import Key, Target, key_of
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
@@ -37,10 +37,8 @@ _NO_EXIT = "it never returns"
 _ONLY_EXIT = "it is nothing but its exit"
 _AGAIN = "it jumps back to its own entry"
 _REFUSED = "its bytes are needed or changed by others"
-_STUB_SIZE = 192
-"""Bytes of the arena's code for a site, as they are on average or more."""
-_RECORDER_SIZE = 320
-"""The same for the recorder of an event."""
+_STUB_SIZE = 352
+"""Bytes of an island for a site, as they are on average or more."""
 
 
 class Followed(NamedTuple):
@@ -251,16 +249,16 @@ def _refuse_none(functions: Sequence[Followed], not_opened: Sequence[NotOpened])
 
 
 def _check_room(target: Target, ready: Sequence[Ready]) -> None:
-    """Raise Refused where the arena has no room for these sites."""
+    """Raise Refused where the runtime has no room for the stubs of these sites. Recorders need no
+    room: where there is none for another one, the runtime's own code records."""
     arena = target.seen.arena
-    room = arena.code.room.code if arena else CODE_SIZE - RUNTIME_SIZE
-    events = len({owner_of(each.site) for each in ready})
-    size = len(ready) * _STUB_SIZE + events * _RECORDER_SIZE
+    room = arena.islands.room if arena else ISLANDS_SIZE
+    size = len(ready) * _STUB_SIZE
     if size > room:
         functions = len({each.site.signature.name for each in ready if each.site.leaves is None})
         fitting = functions * room // size
         raise Refused(
-            f"the runtime has {room >> 10} KiB of room for code in process {target.pid}, and "
+            f"the runtime has {room >> 10} KiB of room for stubs in process {target.pid}, and "
             f"{functions} functions need some {size >> 10}: name fewer, about {fitting} at a time, "
             "by patterns, or leave some out by '!pattern'"
         )

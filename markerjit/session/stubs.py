@@ -477,8 +477,8 @@ def _put(
         entry = slots.take(owner_of(site.enters)) if site.enters else RemoteAddress(0)
         if filling is None or filling.room < _ROOM:
             if filling:
-                filling.written(arena.code)
-            island = arena.islands.near(span, _ROOM, arena.code, process, preferred=preferred)
+                filling.written()
+            island = arena.islands.near(span, _ROOM, process, preferred=preferred)
             filling = Filling(arena.islands, island)
         slot = slots.take(owner_of(site))
         place = RemoteAddress(filling.place() + MARK_SIZE)
@@ -491,7 +491,7 @@ def _put(
         with_hole = with_stub(site, head, slot, place, len(displaced), hole)
         heads += heads_of(with_hole, with_hole.form.modes[0])
     if filling:
-        filling.written(arena.code)
+        filling.written()
     if heads:
         arena.patches.put(heads)
     return closed

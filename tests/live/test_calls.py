@@ -14,6 +14,10 @@ from pathlib import Path
 import pytest
 
 import markerjit
+from markerjit.abi import ISLANDS_SIZE, PAGE, IslandEntry
+from markerjit.arena import islands
+from markerjit.errors import Refused
+from markerjit.session import stubs
 from tests.support.call_graphs import calls_of, edges, followed, function
 from tests.support.code_bytes import code_of
 from tests.support.commands import cli, facts, one_line, running
@@ -184,6 +188,58 @@ def test_functions_that_cannot_be_followed_are_named_with_a_reason(
     assert reasons["spin"] == "it never returns"
     assert {*graph.opened, *reasons} == {each.name.removeprefix("func:") for each in functions}
     assert not {*graph.opened} & {*reasons}
+
+
+def test_functions_whose_stubs_have_no_room_are_refused_together(target: Callable) -> None:
+    program = target(PROGRAM)
+    before = code_of(program)
+    with markerjit.attach(program.pid) as session:
+        session.on(f"func:{PROGRAM}:leaf")
+        session.off()
+        arena = session._target.seen.arena
+        assert arena is not None
+        made = arena.islands.entries()
+        place = arena.geometry.islands.at(len(made))
+        taken = IslandEntry(PAGE, ISLANDS_SIZE, 1, arena.geometry.islands_at)
+        arena.store.write(place, bytes(taken))
+
+        pattern = r"has 0 KiB of room for stubs in process \d+, and \d+ functions need"
+        one_line(cli("calls", program.pid, "-d", "10ms"), pattern)
+
+        assert code_of(program) == before
+        assert arena.islands.entries()[:-1] == made, "no stub was made, either"
+        arena.store.write(place, bytes(len(bytes(taken))))
+        with session.trace_calls("*") as trace:
+            assert len(trace.opened) > 10
+    assert code_of(program) == before
+
+
+def test_functions_for_which_room_ends_while_stubs_are_made_are_not_opened(
+    target: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = target(PROGRAM)
+    before = code_of(program)
+    place_near, made = islands.place_near, []
+
+    def only_once(*args: object) -> int | None:
+        made.append(None if made else place_near(*args))  # type: ignore[arg-type]
+        return made[-1]
+
+    with monkeypatch.context() as small:
+        small.setattr(islands, "SIZE", PAGE)
+        small.setattr(stubs, "_MOST_PREFERRED", 0)
+        small.setattr(islands, "place_near", only_once)
+        with markerjit.attach(program.pid) as session, pytest.raises(Refused, match="has no gap"):
+            session.calls(duration=0.01)
+
+    assert len(made) == 2
+    assert code_of(program) == before
+    with markerjit.View(program.pid) as view:
+        assert not view.status()
+    with followed(program, "*") as graphs:
+        program.ask("run 5")
+    assert calls_of(graphs[0])["leaf"]
+    assert code_of(program) == before
 
 
 def test_a_call_may_run_still_or_have_been_entered_before(target: Callable) -> None:

@@ -37,8 +37,8 @@ def put_stub(session: markerjit.Session, span: Span, to: int) -> tuple[Island, R
     """A stub near the program's code."""
     with session._switcher.turn() as turn:
         arena = session._target.seen.arena
-        island = arena.islands.near(span, 64, arena.code, process_of(arena, turn.caller()))
-        return island, arena.islands.put(island, stub(to), arena.code)
+        island = arena.islands.near(span, 64, process_of(arena, turn.caller()))
+        return island, arena.islands.put(island, stub(to))
 
 
 @contextmanager

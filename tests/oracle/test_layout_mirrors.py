@@ -153,6 +153,8 @@ CONSTANTS = {
         for name, value in vars(abi).items()
         if name.startswith(("STACK_", "STACKS_", "END_", "SITE_"))
     },
+    "MJ_APART": abi.APART,
+    "MJ_ISLANDS_SIZE": abi.ISLANDS_SIZE,
     "MJ_MAX_STACK_DEPTH": abi.MAX_STACK_DEPTH,
     "MJ_FRAME_EXACT": abi.FRAME_EXACT,
     "MJ_DIRECTORIES": abi.DIRECTORIES,

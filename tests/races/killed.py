@@ -195,7 +195,7 @@ SCENARIOS = {
             _repair,
             (BY_BREAKPOINT,),
         ),
-        Scenario("repair of an arena", _left_by("first use, stop", "store: resized", 1), _repair),
+        Scenario("repair of an arena", _left_by("first use, stop", "store: grown", 1), _repair),
         Scenario(
             "repair of a mapped arena",
             _left_by("first use, stop", "memory: write", 1),
@@ -242,7 +242,7 @@ def _put_points() -> None:
     pointed = _PointedLibrary(native.library())
     native.library = lambda: pointed
     _around(arena.FileStore, "write", "store: write", "store: written")
-    _around(arena.FileStore, "resize", "store: resize", "store: resized")
+    _around(arena.FileStore, "grow", "store: grow", "store: grown")
     _around(process.ProcessMemory, "write", "memory: write", "memory: written")
     _around(journal.Journal, "open", "journal: open", "journal: opened")
     _around(journal.Journal, "close", "journal: close", "journal: closed")

@@ -52,7 +52,7 @@ def put_into(pid: int, memory: Memory, caller: Caller, image: Image) -> Arena:
     version had put it there. Its handler of breakpoints is not installed."""
     descriptor, _ = create._make_memfd(pid, caller, slots=0)
     store = create._open_memfd(pid, descriptor)
-    store.resize(image.size)
+    store.grow(image.size)
     for offset, data in image.pieces:
         store.write(offset, data)
     base = create._map(caller, descriptor, image.arena().geometry, unlocked=False)

@@ -42,7 +42,7 @@ def entry(ops: bytes = b"\1", limits: tuple[int, ...] = (), **facts: int) -> Mar
 def store(request: pytest.FixtureRequest) -> Iterator[FileStore | MemoryStore]:
     if request.param == "file":
         store: FileStore | MemoryStore = FileStore(os.memfd_create("test"))
-        store.resize(PAGE)  # type: ignore[union-attr]
+        store.grow(PAGE)  # type: ignore[union-attr]
     else:
         store = MemoryStore(FakeMemory({BASE: bytes(PAGE)}), BASE)
     yield store
@@ -340,7 +340,7 @@ def test_an_arena_whose_process_has_ended_says_so() -> None:
 
 def test_memory_that_is_given_back_reads_as_zeros_and_nothing_else_does() -> None:
     store = FileStore(os.memfd_create("test"))
-    store.resize(3 * PAGE)
+    store.grow(3 * PAGE)
     store.write(0, b"x" * 3 * PAGE)
 
     store.release(PAGE, PAGE)

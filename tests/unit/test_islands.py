@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from markerjit.abi import CODE_SIZE, PAGE, UnitEntry
+from markerjit.abi import CODE_SIZE, ISLANDS_SIZE, PAGE, STACKS_SIZE, IslandEntry, UnitEntry
 from markerjit.arena import find, islands
 from markerjit.arena.arena import Arena
 from markerjit.arena.find import Probes, find_arenas, process_of
@@ -27,11 +27,19 @@ from markerjit.arena.islands import (
     is_near,
     place_near,
 )
+from markerjit.arena.stacks import make_stacks, stacks_of
+from markerjit.arena.store import MemoryStore
 from markerjit.errors import Refused
 from markerjit.memory import Mapping, ProcessMemory, read_maps
 from markerjit.model import RemoteAddress
 from markerjit.remote.calls import SYS_MMAP, Call, CallFailed
-from tests.support.own_calls import FailingThread, arena_mappings, make_own_arena, take_down
+from tests.support.own_calls import (
+    FailingThread,
+    arena_mappings,
+    descriptors,
+    make_own_arena,
+    take_down,
+)
 
 PIE, LIBRARY = 0x55D0_0000_0000, 0x7F00_0000_0000
 TEXT = Span(RemoteAddress(PIE + PAGE), RemoteAddress(PIE + 9 * PAGE))
@@ -156,27 +164,29 @@ def own_text() -> Span:
 
 
 def near(arena: Arena, thread: FailingThread, size: int = 100) -> Island:
-    return arena.islands.near(own_text(), size, arena.code, process_of(arena, thread))
+    return arena.islands.near(own_text(), size, process_of(arena, thread))
 
 
 def test_an_island_is_mapped_and_its_code_runs(arena: Arena, thread: FailingThread) -> None:
     code = bytes.fromhex("b8 12 27 00 00 c3")  # mov eax, 10002; ret
-    before = arena.code.room
+    before, room = arena.code.room, arena.islands.room
 
     island = near(arena, thread)
-    address = arena.islands.put(island, code, arena.code)
+    address = arena.islands.put(island, code)
 
     assert is_near(island, own_text())
     assert ctypes.CFUNCTYPE(ctypes.c_int)(address)() == 10002
     assert arena.islands.entries() == [island._replace(used=len(code))]
-    assert before.code - arena.code.room.code >= SIZE
+    assert arena.code.room == before, "recorders, questions and probes in C keep theirs"
+    assert (room, room - arena.islands.room) == (ISLANDS_SIZE, SIZE)
+    assert island.offset >= arena.geometry.size, "it is no part of what is mapped as the arena"
     lines = [line for line in arena_mappings() if f"{island.start:x}-" in line]
     assert [line.split()[1] for line in lines] == ["r-xs"]
 
 
 def test_an_island_is_used_until_it_is_full(arena: Arena, thread: FailingThread) -> None:
     first = near(arena, thread)
-    arena.islands.put(first, b"\xc3" * (SIZE - 100), arena.code)
+    arena.islands.put(first, b"\xc3" * (SIZE - 100))
 
     assert near(arena, thread).start == first.start
     second = near(arena, thread, 101)
@@ -184,14 +194,14 @@ def test_an_island_is_used_until_it_is_full(arena: Arena, thread: FailingThread)
     assert second.start != first.start
     assert near(arena, thread, SIZE).start == second.start
     with pytest.raises(Refused, match="has no room for 101 bytes"):
-        arena.islands.put(arena.islands.entries()[0], b"\xc3" * 101, arena.code)
+        arena.islands.put(arena.islands.entries()[0], b"\xc3" * 101)
 
 
 def test_code_for_an_island_is_written_at_once_where_each_piece_was_to_stand(
     arena: Arena, thread: FailingThread
 ) -> None:
     island = near(arena, thread)
-    arena.islands.put(island, b"\x90" * 5, arena.code)
+    arena.islands.put(island, b"\x90" * 5)
     (used,) = arena.islands.entries()
     filling = Filling(arena.islands, used)
     places = []
@@ -199,7 +209,7 @@ def test_code_for_an_island_is_written_at_once_where_each_piece_was_to_stand(
         places.append(filling.place())
         filling.add(bytes([number + 1]) * (number + 1))
 
-    filling.written(arena.code)
+    filling.written()
 
     (written,) = arena.islands.entries()
     code = ctypes.string_at(island.start, written.used)
@@ -218,9 +228,9 @@ def test_a_large_island_is_made_where_it_is_wanted_and_a_small_one_where_it_cann
 ) -> None:
     span, process = Span(arena.base, RemoteAddress(arena.base + PAGE)), process_of(arena, thread)
 
-    large = arena.islands.near(span, 100, arena.code, process, preferred=3 * SIZE + 1)
-    arena.islands.put(large, bytes(large.size), arena.code)
-    small = arena.islands.near(span, 100, arena.code, process, preferred=2 * CODE_SIZE)
+    large = arena.islands.near(span, 100, process, preferred=3 * SIZE + 1)
+    arena.islands.put(large, bytes(large.size))
+    small = arena.islands.near(span, 100, process, preferred=2 * ISLANDS_SIZE)
 
     assert (large.size, small.size) == (3 * SIZE + PAGE, SIZE)
 
@@ -248,7 +258,7 @@ def test_an_island_far_away_is_no_part_of_the_arenas_size(
 def test_an_island_in_whose_making_a_call_fails_is_not_there(
     arena: Arena, thread: FailingThread, fail_at: int
 ) -> None:
-    before, mapped = arena.code.room, arena_mappings()
+    before, mapped = arena.islands.room, arena_mappings()
     thread.fail_at = len(thread.made) + fail_at
 
     with pytest.raises(CallFailed):
@@ -256,7 +266,7 @@ def test_an_island_in_whose_making_a_call_fails_is_not_there(
 
     assert arena_mappings() == mapped
     assert arena.islands.entries() == []
-    assert arena.code.room == before
+    assert arena.islands.room == before
 
 
 class Dies(FailingThread):
@@ -276,7 +286,7 @@ class Dies(FailingThread):
 def test_an_island_that_was_not_mapped_any_more_leaves_no_trace(
     arena: Arena, thread: FailingThread
 ) -> None:
-    before = arena.code.room
+    before = arena.islands.room
     with pytest.raises(KeyboardInterrupt):
         near(arena, Dies(thread, before=True))
     assert len(arena.islands.entries()) == 1
@@ -284,7 +294,7 @@ def test_an_island_that_was_not_mapped_any_more_leaves_no_trace(
     island = near(arena, thread)
 
     assert arena.islands.entries() == [island]
-    assert before.code - arena.code.room.code < 2 * SIZE
+    assert before - arena.islands.room == SIZE
 
 
 def test_an_island_that_was_mapped_is_taken_over(arena: Arena, thread: FailingThread) -> None:
@@ -356,18 +366,95 @@ def test_without_a_gap_it_is_refused(
     assert arena.islands.entries() == []
 
 
-def test_without_room_in_the_arena_it_is_refused(arena: Arena, thread: FailingThread) -> None:
+def test_islands_have_room_where_the_arenas_code_has_none(
+    arena: Arena, thread: FailingThread
+) -> None:
     arena.units.add(UnitEntry(code=0, code_size=CODE_SIZE))
+    assert not arena.code.room.code
 
-    with pytest.raises(Refused, match="no room for 64 KiB of code near an object"):
-        near(arena, thread)
+    islands = []
+    for _ in range(3):
+        islands.append(near(arena, thread))
+        arena.islands.put(islands[-1], b"\xc3" * SIZE)
+
+    first = arena.geometry.islands_at
+    assert [island.offset for island in islands] == [first, first + SIZE, first + 2 * SIZE]
+    assert ctypes.CFUNCTYPE(None)(islands[-1].end - 1)() is None
+
+
+def put_entry(arena: Arena, number: int, entry: IslandEntry) -> None:
+    arena.store.write(arena.geometry.islands.at(number), bytes(entry))
+
+
+def test_without_room_behind_the_arena_it_is_refused(arena: Arena, thread: FailingThread) -> None:
+    start = arena.geometry.islands_at
+    put_entry(arena, 7, IslandEntry(PAGE, ISLANDS_SIZE - SIZE, 1, start + SIZE))
+    near(arena, thread)
+    assert not arena.islands.room
+
+    with pytest.raises(Refused, match="no room for 68 KiB of code near an object; restart"):
+        near(arena, thread, SIZE + 1)
+
+
+@pytest.mark.parametrize(
+    ("offset", "size"),
+    [(0, PAGE), (1 << 63, 1 << 63), ((1 << 64) - 1, (1 << 64) - 1), (PAGE, (1 << 20) - PAGE)],
+)
+def test_what_a_program_writes_into_the_table_costs_room_at_most(
+    arena: Arena, thread: FailingThread, offset: int, size: int
+) -> None:
+    put_entry(arena, 0, IslandEntry(PAGE, size, 1, offset))
+
+    island = near(arena, thread)
+
+    assert island.number == 1
+    assert arena.geometry.islands_at <= island.offset < arena.geometry.islands_at + ISLANDS_SIZE
+    assert os.stat(f"/proc/self/fd/{own_descriptor()}").st_size < 1 << 40
+
+
+def own_descriptor() -> int:
+    return next(int(name) for name, path in descriptors() if "memfd:markerjit" in path)
+
+
+def test_the_memory_of_stacks_and_islands_are_behind_each_other_in_any_order(
+    arena: Arena, thread: FailingThread
+) -> None:
+    code = b"\xc3" * 100
+    address = arena.islands.put(near(arena, thread), code)
+
+    stacks = make_stacks(arena, process_of(arena, thread))
+
+    geometry = arena.geometry
+    assert geometry.stacks_at >= geometry.size
+    assert geometry.islands_at >= geometry.stacks_at + STACKS_SIZE
+    assert stacks.lost == 0
+    assert ctypes.string_at(address, len(code)) == code, "the memfd is not cut off again"
+
+
+def test_without_a_descriptor_of_ours_nothing_is_written_behind_the_arena(
+    arena: Arena, thread: FailingThread, memory: ProcessMemory
+) -> None:
+    """There is memory of the process."""
+    near(arena, thread)
+    make_stacks(arena, process_of(arena, thread))
+    store = MemoryStore(memory, arena.base)
+    other = Arena(os.getpid(), arena.base, store, arena.geometry.size)
+    (island,) = other.islands.entries()
+
+    with pytest.raises(Refused, match="has closed its descriptor of the runtime's memory"):
+        other.islands.put(island, b"\xc3")
+    with pytest.raises(Refused, match="has closed its descriptor of the runtime's memory"):
+        near(other, thread, SIZE + 1)
+    assert other.islands.entries() == [island]
+    assert stacks_of(arena) is not None
+    assert stacks_of(other) is None
 
 
 def test_without_the_targets_descriptor_it_is_refused(arena: Arena, thread: FailingThread) -> None:
     process = process_of(arena, thread)._replace(descriptor=None)
 
     with pytest.raises(Refused, match="has closed its descriptor of the runtime's memory"):
-        arena.islands.near(own_text(), 100, arena.code, process)
+        arena.islands.near(own_text(), 100, process)
 
 
 def test_a_number_that_is_another_files_by_now_is_not_mapped(
@@ -379,7 +466,7 @@ def test_a_number_that_is_another_files_by_now_is_not_mapped(
         process = process_of(arena, thread)._replace(descriptor=file.fileno())
 
         with pytest.raises(Refused, match="did not map"):
-            arena.islands.near(own_text(), 100, arena.code, process)
+            arena.islands.near(own_text(), 100, process)
 
     assert str(path) not in Path("/proc/self/maps").read_text()
     assert errno.EEXIST == islands._EEXIST

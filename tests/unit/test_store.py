@@ -18,7 +18,7 @@ DATA = bytes(range(256)) * 64
 @pytest.fixture
 def store() -> Iterator[FileStore]:
     store = FileStore(os.memfd_create("arena"))
-    store.resize(SIZE)
+    store.grow(SIZE)
     yield store
     store.close()
 
@@ -40,7 +40,7 @@ def test_a_file_that_cannot_become_so_large_is_an_error_that_names_the_limit(
     store: FileStore,
 ) -> None:
     with files_end_at(2 * SIZE), pytest.raises(MarkerError, match=r"cannot have .*ulimit -f"):
-        store.resize(4 * SIZE)
+        store.grow(4 * SIZE)
 
 
 def test_a_write_goes_on_where_the_kernel_stopped(

@@ -175,6 +175,12 @@ struct mj_slot {
 #define MJ_STACKS_RULES (MJ_STACKS_WORDS + MJ_STACK_WORDS * 8)
 #define MJ_STACKS_SIZE (MJ_STACKS_RULES + (256 << 20))
 
+/* Behind the arena the memfd has more, of which nothing is mapped in front of it: from the arena's
+   end and MJ_APART on the struct mj_stacks, when it is first needed, and MJ_APART behind that the
+   bytes of islands, MJ_ISLANDS_SIZE at most. */
+#define MJ_APART (16 * MJ_PAGE)
+#define MJ_ISLANDS_SIZE (256 << 20)
+
 /* What an instruction behind a stub's call of a probe names (`movabs`, %rax is free there): the
    site, MJ_SITE_ABOVE: how many words are between the last one of the call and the program's stack,
    and whether a call has pushed a return address there, from which the stack is walked. */
@@ -669,7 +675,7 @@ struct mj_patch {
 
 /*
  * A file of probes that was put into the arena. Its names stand behind its variables, as JSON
- * (markerjit/probes/loaded.py). What is not of a unit, an island or a recorder is free: `state` is
+ * (markerjit/probes/loaded.py). What is not of a unit, a question or a recorder is free: `state` is
  * written last when a unit comes, and first when it goes.
  * docs/decisions/0021-giving-back-and-islands.md
  */
@@ -695,13 +701,14 @@ struct mj_caller {
     uint64_t unit; /* its `order` */
 };
 
-/* Code of ours within 2 GiB of an object: bytes of the arena's code, mapped there too; `size` 0:
-   none. It is written before it is mapped. */
+/* Code of ours within 2 GiB of an object: bytes of the memfd behind the arena, mapped there and
+   nowhere else; `size` 0: none. It is written before it is mapped.
+   docs/decisions/0061-islands-behind-the-arena.md */
 struct mj_island {
     uint64_t start; /* an address */
     uint64_t size;
     uint64_t used;
-    uint64_t offset;
+    uint64_t offset; /* in the memfd */
 };
 
 /*
