@@ -68,11 +68,15 @@ class Code:
 
     def place(self, size: int, align: int = 32) -> RemoteAddress | None:
         """Where a recorder of this size may be put, None when all is taken."""
+        start, end = self.room_for_recorders(align)
+        return RemoteAddress(self._base + start) if start + size <= end else None
+
+    def room_for_recorders(self, align: int = 32) -> Extent:
+        """Where recorders may be put, one behind the other."""
         recorders = self._recorders_end
-        start = -(-recorders // align) * align
         gap = next(gaps(Extent(recorders, CODE_SIZE), self._taken().code), Extent(0, 0))
-        fits = gap.start == recorders and start + size <= gap.end
-        return RemoteAddress(self._base + start) if fits else None
+        start = -(-recorders // align) * align
+        return Extent(start, gap.end if gap.start == recorders else start)
 
     def put(self, address: RemoteAddress, code: bytes) -> None:
         """Write a recorder where there is place for it, and take the place. Raises what `write`

@@ -176,10 +176,11 @@ def recorded_type(
 ) -> RecordType:
     """The type of the records that the runtime makes of a marker, by its entry, behind brakes."""
     skipped = (abi.OP_SKIP, abi.OP_SKIP_FP)
+    ops = abi.ops_of(entry)
     fields = [
         field
         for field in parse_format(signature.format, signature.args)
-        if abi.ops_of(entry)[field.arg] & (1 << abi.OP_SIZE_SHIFT) - 1 not in skipped
+        if ops[field.arg] & (1 << abi.OP_SIZE_SHIFT) - 1 not in skipped
     ]
     if entry.to_stack:
         fields.insert(0, RSP)

@@ -21,12 +21,16 @@ and by texts what calls.py says.
 
 A text is read in the same sequence, if it takes no thought (texts.py); else the event is left to
 the runtime.
+
+Recorders of records that are alike differ in the id of the marker and in how far it is to what they
+lead to. So one is assembled for all of them, which may be tens of thousands.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Iterator, Sequence
+from functools import lru_cache
 
 from markerjit.abi import (
     ALIVE,
@@ -62,19 +66,38 @@ from markerjit.probes.parts import Name, part
 from markerjit.probes.texts import BEHIND, put_text, window
 from markerjit.ring.types import HEAD, WORD
 from markerjit.tuples import NamedTuple
-from markerjit.x86.assemble import Part, assemble, number, plus
+from markerjit.x86.assemble import (
+    Part,
+    Reference,
+    WronglyAssembled,
+    assemble_anywhere,
+    displacement,
+    number,
+    plus,
+)
 
 _ACCUMULATOR = ("al", "ax", "eax", "rax")
 _SIZES = ("byte", "word", "dword", "qword")
 _SEQUENCE = struct.Struct("<IIQQQ")  # struct mj_restartable
+_SEQUENCE_NAMES = ("record_sequence", "count_sequence")
+_WORD = struct.Struct("<I")
 _SIGNATURE = struct.pack("<I", RSEQ_SIGNATURE)
-_ALIGN = 32
 _AHEAD = 512
 """Distance in bytes of the prefetch for writing: a ring is larger than a cache, so a write would
 wait for its line (256 to 2048 were measured alike)."""
 
 LARGEST = 2048
 """More bytes than any recorder takes."""
+ALIGN = 32
+"""A recorder begins at a multiple of this, and so ends at one."""
+_TEMPLATES = 256
+_NAMES = (
+    "entry", "record_event", "pass", "make_room", "lose", "gate_record", "gate_pass", "gate_lose",
+    "heads", "alive", "counts", "ns_per_tick", "readable",
+)  # fmt: skip
+"""What a recorder leads to: `_names` says where it is."""
+_ANY_MARKER = 0x2A5A5A
+"""An id whose bytes are nowhere else in a recorder."""
 
 
 class Setting(NamedTuple):
@@ -139,6 +162,36 @@ def _is_duration(op: int) -> bool:
     return op & (1 << OP_SIZE_SHIFT) - 1 == OP_SINCE
 
 
+class Place(NamedTuple):
+    """What a recorder's instructions have of its setting: offsets from a thread's pointer, and by
+    how many bits a ring's number is shifted to be the offset of its counters."""
+
+    rseq: int
+    tid: int
+    counters: int
+
+
+class Descriptor(NamedTuple):
+    """Of a restartable sequence: offsets of its own place, of where it begins and ends, and of what
+    is done where it is interrupted."""
+
+    at: int
+    start: int
+    end: int
+    handler: int
+
+
+class Template(NamedTuple):
+    """A recorder of any marker for any address. All numbers are offsets from its start."""
+
+    code: bytes
+    entry: int
+    parts: tuple[Part, ...]
+    references: tuple[Reference, ...]
+    descriptors: tuple[Descriptor, ...]
+    head: int
+
+
 class Recorder(NamedTuple):
     """Code to be put at the address that it was made for; the probe's own is `entry`. Each byte
     belongs to one of the `parts`, which are in the order of their addresses."""
@@ -183,37 +236,75 @@ def shape_of(marker: int, address: int, entry: MarkerEntry, *, preserving: bool)
 
 
 def make_recorder(shape: Shape, setting: Setting, address: int) -> Recorder:
-    """Assemble a recorder for `address`, a multiple of 32. Raises WronglyAssembled, and MarkerError
-    for a record that a page has no room for: the code would write behind it."""
+    """A recorder for `address`, a multiple of 32. Raises WronglyAssembled, and MarkerError for a
+    record that a page has no room for: the code would write behind it."""
     if shape.size > MAX_RECORD:
         raise MarkerError(f"no page has room for a record of {shape.size} bytes")
+    control, markers = setting.control, setting.geometry.max_markers
+    place = Place(control.rseq_offset, control.tid_offset, _log2(markers * COUNT_SIZE))
+    made = _template(shape._replace(marker=_ANY_MARKER, entry=0), place)
     names = _names(shape, setting)
+    code = bytearray(made.code)
+    for at, start, end, handler in made.descriptors:
+        sequence = _SEQUENCE.pack(0, 0, address + start, end - start, address + handler)
+        _put(code, at, sequence)
+    names |= {
+        name: address + descriptor.at
+        for name, descriptor in zip(_SEQUENCE_NAMES, made.descriptors, strict=False)
+    }
+    for reference in made.references:
+        _put(code, reference.at, displacement(reference, address, names))
+    _put(code, made.head, _WORD.pack(_number_in_head(shape)))
+    parts = tuple(Part(name, address + start, address + end) for name, start, end in made.parts)
+    return Recorder(bytes(code), address + made.entry, parts)
+
+
+@lru_cache(_TEMPLATES)
+def _template(shape: Shape, place: Place) -> Template:
+    """The recorder of all markers whose records are alike."""
+    names = (*_NAMES, *_SEQUENCE_NAMES)
     frame = shape.frame()
     spans = [("start", "end"), ("count", "counted")][: 1 + shape.counted]
-    descriptors = [address + number * _SEQUENCE.size for number in range(len(spans))]
-    names |= dict(zip(("record_sequence", "count_sequence"), descriptors, strict=False))
-    handlers = []
-    at = descriptors[-1] + _SEQUENCE.size
+    starts = [number * _SEQUENCE.size for number in range(len(spans))]
+    at = starts[-1] + _SEQUENCE.size
     interrupted = [*(frame.back if shape.reads_clock else ()), *frame.to_record]
-    described = zip((Name.DESCRIPTOR, Name.COUNT_DESCRIPTOR), descriptors, strict=False)
+    described = zip((Name.DESCRIPTOR, Name.COUNT_DESCRIPTOR), starts, strict=False)
     parts = [Part(name, start, start + _SEQUENCE.size) for name, start in described]
     sources = [part(Name.INTERRUPTED), *interrupted], [part(Name.UNCOUNTED), *frame.to_count]
-    for source in sources[: len(spans)]:
-        at = _aligned(at + len(_SIGNATURE))
-        made = assemble(source, at, names)
-        handlers.append((at, made.code))
-        parts += [Part(Name.SIGNATURE, at - len(_SIGNATURE), at), *made.parts]
-        at += len(made.code)
-    entry = _aligned(at)
-    main = assemble(list(_source(shape, frame, setting)), entry, names)
-    code = bytearray(_aligned(entry + len(main.code) - address))
-    for descriptor, (start, end), (handler, back) in zip(descriptors, spans, handlers, strict=True):
-        first, behind = main.labels[start], main.labels[end]
-        _put(code, descriptor - address, _SEQUENCE.pack(0, 0, first, behind - first, handler))
-        _put(code, handler - address - len(_SIGNATURE), _SIGNATURE + back)
-    _put(code, entry - address, main.code)
-    whole = _with_padding([*parts, *main.parts], address + len(code))
-    return Recorder(bytes(code), entry, whole)
+    pieces: list[tuple[int, bytes]] = []
+    references: list[Reference] = []
+    for source in (*sources[: len(spans)], list(_source(shape, frame, place))):
+        is_handler = len(pieces) < len(spans)
+        at = _aligned(at + len(_SIGNATURE) * is_handler)
+        if is_handler:
+            parts.append(Part(Name.SIGNATURE, at - len(_SIGNATURE), at))
+        made = assemble_anywhere(source, names)
+        code = made.code
+        parts += (Part(name, at + start, at + end) for name, start, end in made.parts)
+        references += (Reference(at + to, at + end, name) for to, end, name in made.references)
+        pieces.append((at, code))
+        at += len(code)
+    *handlers, (entry, main) = pieces
+    whole = bytearray(_aligned(at))
+    for start, code in handlers:
+        _put(whole, start - len(_SIGNATURE), _SIGNATURE + code)
+    _put(whole, entry, main)
+    labels = made.labels
+    descriptors = tuple(
+        Descriptor(start, entry + labels[first], entry + labels[behind], handler)
+        for start, (first, behind), (handler, _) in zip(starts, spans, handlers, strict=True)
+    )
+    head = _WORD.pack(_number_in_head(shape))
+    if whole.count(head) != 1:
+        raise WronglyAssembled("the id of the marker is not where it should be")
+    padded = _with_padding(parts, len(whole))
+    places = tuple(references)
+    return Template(bytes(whole), entry, padded, places, descriptors, whole.index(head))
+
+
+def _number_in_head(shape: Shape) -> int:
+    """The number with the id of the marker that a recorder writes."""
+    return shape.marker if shape.has_text else HEAD.pack(shape.marker, shape.size // WORD)
 
 
 def _with_padding(parts: Sequence[Part], end: int) -> tuple[Part, ...]:
@@ -247,10 +338,9 @@ def _names(shape: Shape, setting: Setting) -> dict[str, int]:
     }
 
 
-def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
-    control = setting.control
-    sequence = f"qword ptr fs:[{_offset(control.rseq_offset + RSEQ_SEQUENCE)}]"
-    cpu = f"dword ptr fs:[{_offset(control.rseq_offset + RSEQ_CPU)}]"
+def _source(shape: Shape, frame: Frame, place: Place) -> Iterator[str]:
+    sequence = f"qword ptr fs:[{_offset(place.rseq + RSEQ_SEQUENCE)}]"
+    cpu = f"dword ptr fs:[{_offset(place.rseq + RSEQ_CPU)}]"
     yield part(Name.SAVED)
     yield from frame.begin
     if shape.reads_clock:
@@ -294,7 +384,7 @@ def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
     if shape.has_text:
         yield from window()
     yield part(Name.RECORD)
-    yield from _head(shape, control)  # 5
+    yield from _head(shape, place)  # 5
     behind = yield from _stores(shape, frame.operands, frame.words)
     if shape.has_text:
         yield from _head_of_texts(shape.marker, behind)
@@ -314,7 +404,7 @@ def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
         yield "cmp r10d, dword ptr [rip + alive]"  # a signal handler may have forked just now
         yield "jae counted"
         yield "lea rax, [rip + counts]"
-        yield f"shl r10, {number(_log2(setting.geometry.max_markers * COUNT_SIZE))}"
+        yield f"shl r10, {number(place.counters)}"
         yield part(Name.COUNT)
         yield "inc qword ptr [r10 + rax]"
         yield "counted:"
@@ -337,13 +427,13 @@ def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
         yield from frame.to_lose
 
 
-def _head(shape: Shape, control: Control) -> Iterator[str]:
+def _head(shape: Shape, place: Place) -> Iterator[str]:
     """The id of the marker and the size, unless a text makes that unknown, and the thread's id: one
     store for both where they are known."""
-    tid = shape.tid and control.tid_offset >= 0
-    head = HEAD.pack(shape.marker, shape.size // WORD)
+    tid = shape.tid and place.tid >= 0
+    head = _number_in_head(shape)
     if tid:
-        yield f"movabs eax, dword ptr fs:[{_offset(control.tid_offset)}]"
+        yield f"movabs eax, dword ptr fs:[{_offset(place.tid)}]"
     if shape.has_text:
         yield f"mov dword ptr [rdi + 4], {'eax' if tid else '0'}"
     elif head >> 31:  # would be a negative number as an operand of 64 bits
@@ -442,7 +532,7 @@ def _put(code: bytearray, at: int, data: bytes) -> None:
 
 
 def _aligned(address: int) -> int:
-    return -(-address // _ALIGN) * _ALIGN
+    return -(-address // ALIGN) * ALIGN
 
 
 def _log2(value: int) -> int:

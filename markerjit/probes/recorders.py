@@ -7,8 +7,7 @@ controller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -49,6 +48,8 @@ if TYPE_CHECKING:  # few switches have a probe in C, or a question
 
 _ALIGN = 32
 """Of recorders and of questions, which may have a recorder behind them."""
+_AT_ONCE = 1024
+"""Recorders that are written together."""
 
 COUNT = "count"
 RECORD = "record"
@@ -132,9 +133,15 @@ class Recorders:
         if not isinstance(probe, Record):
             return
         facts = self.arena.facts
-        for marker, way in zip(markers, made, strict=True):
-            if takes_a_recorder(way, facts):
-                self._need_recorder(marker, way, preserving)
+        takes = {id(way): takes_a_recorder(way, facts) for way in made}
+        self._need_recorders(
+            {
+                marker: entries[id(way)]
+                for marker, way in zip(markers, made, strict=True)
+                if takes[id(way)]
+            },
+            preserving,
+        )
 
     def _limit_idle(self, signature: Signature, give_back: Callable[[], int]) -> None:
         """Before a question is asked for the first time."""
@@ -209,12 +216,12 @@ class Recorders:
         probe in C, the types of the events that it emits."""
         if isinstance(probe, InC) and (file := self._loaded_of(probe)):
             return file.types()
-        types = {}
-        for signature in set(signatures):
-            marker = self.find(signature, probe)
-            if marker is not None:
-                types[marker] = self._type_of(signature, self.arena.markers.entry(marker))
-        return types
+        found = ((signature, self.find(signature, probe)) for signature in set(signatures))
+        known = {marker: signature for signature, marker in found if marker is not None}
+        entries = self.arena.markers.entries_of(known)
+        return {
+            marker: self._type_of(signature, entries[marker]) for marker, signature in known.items()
+        }
 
     def _type_of(self, signature: Signature, entry: MarkerEntry) -> RecordType:
         """The type of a marker's records, or of what is selected of it."""
@@ -245,28 +252,45 @@ class Recorders:
                 types[int(entry.id)] = self._type_of(signature, entry)
         return types
 
-    def _need_recorder(self, marker: int, made: Recording, preserving: bool) -> None:
-        arena = self.arena
-        known = arena.markers.entry(marker)
-        if known.recorder if preserving else known.recorder_of_c:
-            return
-        from markerjit.probes.recorder import LARGEST
+    def _need_recorders(self, entries: Mapping[int, MarkerEntry], preserving: bool) -> None:
+        """Have code of its own for each of these markers, which are recorded as these entries say,
+        as far as there is room: mj_record does it for the others."""
+        field = "recorder" if preserving else "recorder_of_c"
+        stored = self.arena.markers.entries_of(entries)
+        new = [marker for marker in entries if not getattr(stored[marker], field)]
+        for at in range(0, len(new), _AT_ONCE):
+            some = {marker: entries[marker] for marker in new[at : at + _AT_ONCE]}
+            if not self._put_recorders(some, preserving):
+                return
 
-        address = arena.code.place(LARGEST)
-        if address is None:
-            return
-        with suppress(Refused):  # mj_record does it then
-            recorder = self._put_recorder(marker, made, address, preserving=preserving)
-            arena.markers.set_recorder(marker, recorder, preserving=preserving)
+    def _put_recorders(self, entries: Mapping[int, MarkerEntry], preserving: bool) -> bool:
+        """Write recorders one behind the other. Returns whether there was room for all."""
+        from markerjit.probes.recorder import LARGEST, make_recorder, setting_of, shape_of
 
-    def _put_recorder(
-        self, marker: int, made: Recording, address: RemoteAddress, *, preserving: bool
-    ) -> RemoteAddress:
-        """Put the code that records a marker where there is place for it; returns the place of its
-        entry."""
-        code, entry = self._made_recorder(marker, made, address, preserving=preserving)
-        self.arena.code.put(address, code)
-        return entry
+        arena, markers = self.arena, self.arena.markers
+        setting = setting_of(arena)
+        shapes = {
+            id(entry): shape_of(0, 0, entry, preserving=preserving) for entry in entries.values()
+        }
+        room = arena.code.room_for_recorders()
+        code = bytearray()
+        places: dict[int, RemoteAddress] = {}
+        for marker, entry in entries.items():
+            start = room.start + len(code)
+            if start + LARGEST > room.end:
+                break
+            shape = shapes[id(entry)]._replace(marker=marker, entry=markers.address(marker))
+            recorder = make_recorder(shape, setting, arena.base + start)
+            code += recorder.code
+            places[marker] = RemoteAddress(recorder.entry)
+        if places:
+            try:
+                arena.code.put(RemoteAddress(arena.base + room.start), bytes(code))
+            except Refused:
+                return False
+        for marker, place in places.items():
+            markers.set_recorder(marker, place, preserving=preserving)
+        return len(places) == len(entries)
 
     def _made_recorder(
         self, marker: int, made: Recording, address: RemoteAddress, *, preserving: bool = True

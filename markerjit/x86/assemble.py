@@ -15,7 +15,7 @@ Importing this takes some 50 ms, so it is imported where something is assembled.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 
 import capstone
@@ -29,6 +29,11 @@ _RELATIVE = re.compile(r"\[rip \+ (\w+)\]")
 _HEADING = "# "
 _SOMEWHERE = 0x11111111
 """A displacement of four bytes, until the right one is put in its place."""
+_DISPLACEMENT = 4
+_HERE, _FAR = 1 << 40, (1 << 40) + (1 << 24)
+"""Addresses of code for any address, and of what it leads to, which is out of reach of a
+displacement of one byte. Far from both is each offset in a segment, of which keystone would make
+one from rip."""
 
 
 class Part(NamedTuple):
@@ -46,6 +51,24 @@ class Assembled(NamedTuple):
     code: bytes
     labels: dict[str, int]
     parts: tuple[Part, ...] = ()
+
+
+class Reference(NamedTuple):
+    """A displacement of four bytes in code: where it is, where its instruction ends, and the name
+    of what it leads to."""
+
+    at: int
+    end: int
+    name: str
+
+
+class Movable(NamedTuple):
+    """Code for any address: the offsets of its labels and parts, and what has to be put into it."""
+
+    code: bytes
+    labels: dict[str, int]
+    parts: tuple[Part, ...]
+    references: tuple[Reference, ...]
 
 
 class WronglyAssembled(MarkerError):
@@ -78,6 +101,36 @@ def assemble(source: Sequence[str], address: int, names: Mapping[str, int]) -> A
     encoded = bytes(code)
     _check(lines, list(decoder().disasm(encoded, address)), labels)
     return Assembled(encoded, labels, _parts(headings, instructions, address + len(code)))
+
+
+def assemble_anywhere(source: Sequence[str], names: Collection[str]) -> Movable:
+    """The code of these lines for any address that is within reach of all names, wherever they are.
+
+    Raises WronglyAssembled.
+    """
+    made = assemble(source, _HERE, dict.fromkeys(names, _FAR))
+    references = []
+    lines = [line for line in _without_headings(source)[0] if not line.endswith(":")]
+    for line, instruction in zip(lines, decoder().disasm(made.code, 0), strict=True):
+        relative = _RELATIVE.search(line)
+        name = relative[1] if relative else line.partition(" ")[2]
+        if name not in names:
+            continue
+        end = instruction.address + instruction.size
+        at = instruction.address + instruction.disp_offset if relative else end - _DISPLACEMENT
+        references.append(Reference(at, end, name))
+    labels = {name: at - _HERE for name, at in made.labels.items() if name not in names}
+    parts = (Part(name, start - _HERE, end - _HERE) for name, start, end in made.parts)
+    return Movable(made.code, labels, tuple(parts), tuple(references))
+
+
+def displacement(reference: Reference, address: int, names: Mapping[str, int]) -> bytes:
+    """The bytes of a reference in code that is at an address. Raises WronglyAssembled where it does
+    not reach as far."""
+    distance = names[reference.name] - address - reference.end
+    if not -(1 << 31) <= distance < 1 << 31:
+        raise WronglyAssembled(f"{reference.name} is out of reach, {distance:#x} away")
+    return distance.to_bytes(_DISPLACEMENT, "little", signed=True)
 
 
 def heading(name: str) -> str:

@@ -29,7 +29,13 @@ from markerjit.errors import MarkerError
 from markerjit.probes.parts import Name
 from markerjit.probes.recorder import LARGEST, Recorder, Setting, Shape, make_recorder
 from markerjit.x86 import assemble as module
-from markerjit.x86.assemble import WronglyAssembled, assemble, number
+from markerjit.x86.assemble import (
+    WronglyAssembled,
+    assemble,
+    assemble_anywhere,
+    displacement,
+    number,
+)
 from markerjit.x86.decode import disassemble
 from tests.support.made_arena import geometry_of
 from tests.support.parts import check_parts
@@ -200,6 +206,40 @@ def test_a_byte_that_is_changed_on_the_way_is_refused(monkeypatch: pytest.Monkey
         assert made.code != right
     # Prefix bits without a meaning for that instruction: the text is the same, and what it does.
     assert accepted <= 4
+
+
+# ---- code for any address ------------------------------------------------------------------------
+
+
+def test_code_for_any_address_is_that_which_is_assembled_there() -> None:
+    source = [
+        "start:", "lea rax, [rip + table]", "mov qword ptr fs:[0x40], rcx", "je behind",
+        "call function", "ja function", "jmp start", "behind:", "cmp byte ptr [rip + table], 7",
+        "ret",
+    ]  # fmt: skip
+    made = assemble_anywhere(source, ["table", "function"])
+
+    for address in (0x7F12_3400_0000, 0x7F12_3400_0000 + (1 << 30)):
+        names = {"table": 0x7F12_3412_3456, "function": 0x7F12_2000_0008}
+        code = bytearray(made.code)
+        for reference in made.references:
+            code[reference.at : reference.at + 4] = displacement(reference, address, names)
+        there = assemble(source, address, names)
+        assert bytes(code) == there.code
+        assert {at + address for at in made.labels.values()} == {
+            at for name, at in there.labels.items() if name not in names
+        }
+    assert [reference.name for reference in made.references] == [
+        "table", "function", "function", "table"
+    ]  # fmt: skip
+
+
+def test_code_that_is_put_too_far_away_is_refused() -> None:
+    (reference,) = assemble_anywhere(["lea rax, [rip + table]"], ["table"]).references
+
+    assert displacement(reference, 0, {"table": (1 << 31) + 6}) == b"\xff\xff\xff\x7f"
+    with pytest.raises(WronglyAssembled, match="table is out of reach"):
+        displacement(reference, 0, {"table": (1 << 31) + 7})
 
 
 # ---- whole recorders -----------------------------------------------------------------------------

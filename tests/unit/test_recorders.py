@@ -12,6 +12,7 @@ from markerjit.errors import MarkerError, Refused
 from markerjit.model import CType, RemoteAddress, Signature
 from markerjit.patch.request import Count, Record
 from markerjit.patch.where import Where
+from markerjit.probes.recorder import LARGEST, make_recorder, setting_of, shape_of
 from markerjit.probes.recorders import Recorders, check_fields
 from markerjit.ring.types import Options, Time
 from tests.support.own_arena import CHARS, DOUBLE, INT, LONG, SHARED, OwnArena
@@ -191,6 +192,37 @@ def test_pieces_of_code_do_not_overlap_and_are_as_large_as_they_need(
     assert all(end % 32 == 0 for end in ends)
     assert ends[-1] - ends[0] < 6 * 512
     assert own.store.read(0, len(own.code)) == own.code
+
+
+def test_recorders_of_many_are_those_that_one_would_have_and_some_find_no_room(
+    own: OwnArena, recorders: Recorders
+) -> None:
+    """They are written together, up to the end of the room."""
+    own.arena.control.write("code_used", CODE_SIZE - LARGEST - 1600)
+    signatures = [event(f"m{number}", "a %d", INT) for number in range(8)]
+    signatures[2] = event("m2", "a %d b %d", INT, INT)
+
+    recorders.tell(signatures, Record(USUAL))
+
+    markers = [recorders.find(signature, Record(USUAL)) for signature in signatures]
+    own_code = [is_own_code(own, marker) for marker in markers if marker is not None]
+    made = own_code.count(True)
+    assert own_code == [True] * made + [False] * (8 - made)
+    assert 3 < made < 8
+    setting = setting_of(own.arena)
+    for marker in markers[:made]:
+        assert marker is not None
+        entry, place = own.arena.markers.entry(marker), own.arena.markers.address(marker)
+        shape = shape_of(marker, place, entry, preserving=True)
+        probe = own.base + entry.recorder
+        start = 2 * probe - make_recorder(shape, setting, probe).entry
+        alone = make_recorder(shape, setting, start)
+        assert own.store.read(start - own.base, len(alone.code)) == alone.code
+    own.types = recorders.types(signatures)
+    for marker, signature in zip(markers, signatures, strict=True):
+        assert marker is not None
+        own.slot(marker).hit(*[c_int(7)] * len(signature.args))
+    assert [record.name for record in own.records()] == [each.name for each in signatures]
 
 
 def test_without_room_for_code_the_general_recorder_does_it(
