@@ -24,7 +24,7 @@ from markerjit.arena.facts import (
     possible_cpus,
 )
 from markerjit.arena.find import Unfinished, is_memfd, memfd_at, open_descriptor
-from markerjit.arena.hashes import fnv1a
+from markerjit.arena.hashes import image_id
 from markerjit.arena.needed import UNLOCKED
 from markerjit.arena.store import FileStore
 from markerjit.errors import MarkerError, NotPermitted, Refused, Unsupported
@@ -260,7 +260,7 @@ def _control(geometry: Geometry, code: bytes, base: RemoteAddress) -> Control:
         magic=abi.MAGIC,
         version=abi.VERSION,
         cpu_flags=cpu_flags(),
-        runtime_id=fnv1a(code),
+        runtime_id=image_id(code),
         control_size=ctypes.sizeof(Control),
         arena_size=geometry.size,
         cpus=geometry.cpus,

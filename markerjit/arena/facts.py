@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import os
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import markerjit.abi as abi
@@ -126,8 +127,9 @@ def possible_cpus() -> int:
         raise Unsupported(f"cannot find out how many CPUs there are: {error}") from None
 
 
+@cache
 def cpu_flags() -> int:
-    """MJ_CPU_* of this machine."""
+    """MJ_CPU_* of this machine, for which a fleet asks once for each process."""
     known = {
         "rdpid": abi.CPU_RDPID,
         "rtm": abi.CPU_RTM,

@@ -6,7 +6,9 @@ What this does not do: keep out anybody who makes two texts with one hash.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import groupby
 
 _BASIS = 0xCBF29CE484222325
@@ -32,6 +34,18 @@ def fnv1a(data: bytes) -> int:
     if len(data) <= _LARGEST:
         _keep({data: value or 1})
     return value or 1
+
+
+@lru_cache(maxsize=4)
+def image_id(code: bytes) -> int:
+    """The id of a runtime: such a hash of its code by words of eight bytes, which takes a fifth of
+    the time. A fleet asks for it once for each process. The upper half is folded into the lower
+    one, which it would never reach by multiplications."""
+    value = _BASIS
+    for (word,) in struct.iter_unpack("<Q", code.ljust(-(-len(code) // 8) * 8, b"\0")):
+        value = (value ^ word) * _PRIME & _MASK
+        value ^= value >> 32
+    return value
 
 
 def know_hashes(texts: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import markerjit.abi as abi
 from markerjit.abi import CodeEntry, Stacks, UnwindEntry
-from markerjit.arena.hashes import fnv1a
+from markerjit.arena.hashes import image_id
 from markerjit.arena.store import FileStore, MemoryStore
 from markerjit.elf import MappedImage, Read
 from markerjit.errors import MarkerError, MemoryFault, Refused
@@ -191,7 +191,7 @@ def make_stacks(arena: Arena, process: Process) -> StackMemory:
     if memory:
         return memory
     with open(package_file("runtime.bin"), "rb") as file:
-        if arena.facts.runtime_id != fnv1a(file.read()):
+        if arena.facts.runtime_id != image_id(file.read()):
             raise Refused(
                 f"the runtime in process {arena.pid} is that of another markerjit, which may walk "
                 "no stacks; restart the process"

@@ -27,6 +27,7 @@ from markerjit.abi import ALIVE, CONTROL, Control, Geometry, Sizes, lay_out
 from markerjit.arena.arena import Arena
 from markerjit.arena.counters import Counted
 from markerjit.arena.facts import find_tid_offset
+from markerjit.arena.hashes import image_id
 from markerjit.arena.store import MemoryStore
 from markerjit.memory import ProcessMemory
 from markerjit.model import CType, Event, RemoteAddress, Signature, TypeClass
@@ -164,7 +165,7 @@ class OwnArena:
             "magic": abi.MAGIC,
             "version": abi.VERSION,
             "cpu_flags": cpu_flags(),
-            "runtime_id": fnv1a(self.code),
+            "runtime_id": image_id(self.code),
             "arena_size": geometry.size,
             "tid_offset": own_tid_offset(),
             "rseq_offset": 0 if way == SHARED else own_rseq_offset(),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from markerjit.arena import hashes
-from markerjit.arena.hashes import fnv1a, know_hashes
+from markerjit.arena.hashes import fnv1a, image_id, know_hashes
 
 TEXTS = [f"{'func:name_' * (number % 7)}{number}" for number in range(500)]
 
@@ -54,3 +54,11 @@ def test_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert len(hashes._KNOWN) <= 600
     assert bytes(1 << 16) not in hashes._KNOWN
+
+
+def test_the_id_of_an_image_depends_on_each_of_its_bytes() -> None:
+    code = bytes(range(250))
+    others = {image_id(code[:at] + b"\xff" + code[at + 1 :]) for at in range(len(code))}
+
+    assert len(others | {image_id(code)}) == len(code) + 1
+    assert image_id(code) == image_id(bytes(bytearray(code))) != image_id(code[:-1])

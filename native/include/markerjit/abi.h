@@ -502,7 +502,7 @@ struct mj_control {
     uint32_t ring_size; /* of rings at first, a power of two; changes while nothing is recorded */
     struct mj_part parts[MJ_PARTS];
     /* and what may be longer in another one: */
-    uint64_t runtime_id; /* FNV-1a of the runtime's code */
+    uint64_t runtime_id; /* a hash of the runtime's code */
     uint32_t cpu_flags;
     uint32_t pid;          /* as the process itself has it */
     int32_t tid_offset;    /* where a thread's id stands, from its fs base; < 0: not found */
