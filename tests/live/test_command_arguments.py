@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from markerjit.trace.open import open_sink
 from tests.support.commands import CLI, ENVIRONMENT, cli, one_line, running
 from tests.support.made_traces import EVENTS, make_batch, make_info
 from tests.support.markers import modes_of, wait_on
+from tests.support.timing import wait_until
 
 NOT_A_PID = ["", "0", "+5", " 5", "1_0", "\uff15", "3.14"]
 NOBODY = "no such program"
@@ -266,6 +268,11 @@ def test_a_format_of_one_process_is_refused_for_several(both: Path, tmp_path: Pa
     one_line(done, r"several programs .* a directory that ends in \.ctf, .* \.jsonl, \.pftrace")
 
 
+def has_hits(pid: int) -> bool:
+    with markerjit.View(pid) as view:
+        return any(marker.hits for marker in view.statistics())
+
+
 def test_a_live_trace_of_two_processes_can_be_read_again(target: Callable, tmp_path: Path) -> None:
     first, second = (
         target("truth_threads", "1", "--rate", "500"),
@@ -273,12 +280,12 @@ def test_a_live_trace_of_two_processes_can_be_read_again(target: Callable, tmp_p
     )
     path = tmp_path / "both.ctf"
 
-    assert (
-        cli(
-            "trace", f"{first.pid},{second.pid}", "truth_loop", "--events", "50", "-o", path
-        ).returncode
-        == 0
-    )
+    with running("trace", f"{first.pid},{second.pid}", "truth_loop", "-o", path) as tracer:
+        for program in (first, second):  # however long the second one takes to be on
+            wait_on(program.pid, "truth_loop", tracer)
+            wait_until(partial(has_hits, program.pid), "a hit")
+        tracer.send_signal(signal.SIGINT)
+        assert tracer.wait() == 0
     lines = cli("read", path).stdout.splitlines()
 
     assert {line.split()[0] for line in lines} == {str(first.pid), str(second.pid)}
