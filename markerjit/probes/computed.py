@@ -330,12 +330,16 @@ class Computing:
     def _load(self, node: Load) -> None:
         """Have the runtime read a number in memory."""
         self._number(node.address)
-        size = node.type.bits // 8
         word = self._word()
         place = word.removeprefix("qword ptr ")
-        self._emit(node, "mov rdi, rax", f"mov {word}, {number(size)}")
+        self._emit(node, "mov rdi, rax", f"mov {word}, {number(node.size)}")
         self._emit(node, f"lea r10, {place}", LOAD, "test rax, rax", f"je {self._missing}")
-        self._read_word(node.type, place, _LEFT, node)
+        if node.single:
+            self._emit(node, f"cvtss2sd {_LEFT_FLOAT}, dword ptr {place}")
+        elif node.type is Type.F64:
+            self._emit(node, f"movsd {_LEFT_FLOAT}, qword ptr {place}")
+        else:
+            self._read_word(node.type, place, _LEFT, node)
         self.most_words = max(self.most_words, self._kept + 1)
 
     def _stack(self, node: Stack) -> None:

@@ -45,11 +45,20 @@ class Stack(NamedTuple):
 
 class Load(NamedTuple):
     """A number in memory. The address is a u64. Where that cannot be read the number is missing,
-    and so is what is computed of it: it passes no test."""
+    and so is what is computed of it: it passes no test. A float has 8 bytes, or 4 if it is
+    `single`."""
 
     type: Type
     address: Node
     span: Span
+    single: bool = False
+
+    @property
+    def size(self) -> int:
+        """Its bytes in memory."""
+        if self.type is Type.F64:
+            return 4 if self.single else 8
+        return self.type.bits // 8
 
 
 class TextAt(NamedTuple):

@@ -7,6 +7,7 @@
     *p, p[2]             i32(p), i32(p + 8)
     req->method          str(req + 32)[:8]        an array of characters
     req->flags           (u32(req + 40) >> 3 & 7)  a bit-field
+    req->ratio           f64(req + 48)            f32(…) of a float
 
 So a question that is kept in a process says itself what it reads, and a wild pointer is what it is
 for `u32(p + 8)`: the number is missing. `.` and `->` mean the same, as the type of what stands
@@ -371,6 +372,8 @@ class _Writing:
         match layout.kind:
             case LayoutKind.INTEGER if 8 * layout.size in _SIZES:
                 return self._load(member, f"{'i' if layout.signed else 'u'}{8 * layout.size}")
+            case LayoutKind.FLOAT if layout.size in (4, 8):
+                return self._load(member, f"f{8 * layout.size}")
             case LayoutKind.BOOL if layout.size == 1:
                 return f"({self._load(member, 'u8')} != 0)"
             case LayoutKind.POINTER:

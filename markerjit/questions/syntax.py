@@ -15,7 +15,7 @@ LONGEST = 4096
 """Characters of an expression at most."""
 DEEPEST = 60
 """Levels of an expression at most: those that look at it call themselves for each."""
-MEMORY = ("u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64")
+MEMORY = ("u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "f64")
 """Functions that read numbers in memory, by the type that they read."""
 TEXT_AT = "str"
 """The function that reads a text in memory."""

@@ -442,6 +442,8 @@ class _Typing:
         address = _converted(self._whole(argument, name), Type.U64)
         if name == TEXT_AT:
             return TextAt(Type.TEXT, address, span)
+        if name in ("f32", "f64"):
+            return Load(Type.F64, address, span, single=name == "f32")
         return Load(Type(name), address, span)
 
     def _stack(self, argument: ast.expr, call: ast.Call) -> Node:

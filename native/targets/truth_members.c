@@ -50,6 +50,8 @@ struct request {
     };
     double load;
     void *anything;
+    float ratio, ratios[2];
+    long double exact;
 };
 struct hidden;
 struct packed {
@@ -98,6 +100,9 @@ static void call_each(int i) {
         .raw = 0x10000u * (unsigned)i + 7,
         .load = i / 2.0,
         .anything = &first,
+        .ratio = 0.1f * (float)i,
+        .ratios = {0, -0.25f * (float)i},
+        .exact = i,
     };
     const int numbers[] = {i, -i};
     const struct packed narrow = {(unsigned char)(i % 64), 0x20000000u + (unsigned)i, -5 - i};

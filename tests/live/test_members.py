@@ -3,6 +3,7 @@ and against gdb's view of the same types."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -30,6 +31,12 @@ def program(target: Callable) -> Target:
     pytest.importorskip("drgn")
     started: Target = target(PROGRAM)
     return started
+
+
+def float32(i: int) -> float:
+    """The ratio of a turn: what the program's 0.1f * i is."""
+    tenth = ctypes.c_float(0.1).value
+    return float(ctypes.c_float(tenth * i).value)
 
 
 def fields_of(program: Target, function: str, select: str, turns: int = TURNS) -> list[dict]:
@@ -85,6 +92,29 @@ def test_members_have_the_values_that_the_program_gave_them(program: Target) -> 
     assert code_of(program) == before
 
 
+def test_floats_have_the_values_that_the_program_gave_them(program: Target) -> None:
+    """As fields, and added up."""
+    read = fields_of(program, "handled", "req->load, req->ratio, minus=req->ratios[1]")
+    with markerjit.attach(program.pid) as session:
+        with session.aggregate("func:handled", "stat(req->load)", by="int(req->ratio)") as adding:
+            program.ask(f"run {TURNS}")
+        rows = {row.key[0]: row.answer for row in adding.read().rows}
+
+    assert read == [{"load": i / 2, "ratio": float32(i), "minus": -i / 4} for i in range(TURNS)]
+    for whole, answer in rows.items():
+        loads = [i / 2 for i in range(TURNS) if int(float32(i)) == whole]
+        assert (answer.events, answer.sum, answer.min, answer.max) == (
+            len(loads), sum(loads), min(loads), max(loads),
+        )  # fmt: skip
+    assert sum(answer.events for answer in rows.values()) == TURNS
+
+
+def test_wild_floats_are_missing_and_harm_nothing(program: Target) -> None:
+    """Each second turn of `wild` has a wild pointer."""
+    assert chosen(program, "wild", "req->load >= 0 or req->ratio < 1") == TURNS // 2
+    assert chosen(program, "wild", "req->load is None and req->ratio is None") == TURNS // 2
+
+
 def test_what_pointers_lead_to_is_read(program: Target) -> None:
     read = fields_of(program, "counted", "a=*numbers, b=numbers[1], c=*rows[1], d=rows[0][1]")
 
@@ -120,6 +150,9 @@ def test_a_wild_pointer_is_missing_and_harms_nothing(program: Target) -> None:
         ("not req->done and -req->id >= 10", lambda i: i % 2 == 0 and i >= 10),
         ("req->name[:2] == 'bc'", lambda i: i % 26 == 1),
         ("req->vec[1] - req->vec[0] > 5", lambda i: i > 5),
+        ("req->load > 4.25", lambda i: i > 8.5),
+        ("req->ratios[1] <= -1 and int(req->load) == req->load", lambda i: i >= 4 and i % 2 == 0),
+        ("req->ratio * 10 > req->load * 2", lambda i: float32(i) * 10 > i),
         ("node->key == req->first->key and node->key < 4", lambda i: i < 4),
     ],
 )  # fmt: skip
@@ -171,7 +204,12 @@ def test_functions_with_a_name_of_the_same_type_are_asked_together(program: Targ
         ("func:handled", "req->url == 3", "a text and a number", "req->url == 3"),
         ("func:handled", "rek->id", "did you mean req?", "rek"),
         ("func:handled", "req->addr", "name a member of it", "req->addr"),
-        ("func:handled", "req->load > 1", "does not read memory of type double", "req->load"),
+        (
+            "func:handled",
+            "req->exact > 1",
+            "does not read memory of type long double",
+            "req->exact",
+        ),
         ("func:opaque", "hidden->x", "the members of struct hidden are not known", "hidden->"),
         ("func:handled,func:other", "req->id", "struct node * in func:other", "req"),
         ("func:main", "arg0->x", "it takes no arguments", "arg0"),

@@ -4,6 +4,7 @@ language says, as plainly as it can be written down. Other interpreters are comp
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Mapping
 
 from markerjit.abi import MAX_ASKED
@@ -50,8 +51,8 @@ def answer(node: Node, values: Values, memory: Memory = nowhere) -> int | float:
             number = values[name]
             assert isinstance(number, int | float)
             return number
-        case Load(type=type_, address=address):
-            return _loaded(answer(address, values, memory), type_, memory)
+        case Load(address=address):
+            return _loaded(answer(address, values, memory), node, memory)
         case Convert(type=type_, operand=operand):
             return _converted(answer(operand, values, memory), type_)
         case Unary(operator="len", operand=text):
@@ -94,13 +95,16 @@ def _is_missing(node: Node, values: Values, memory: Memory) -> bool:
     return False
 
 
-def _loaded(address: int | float, type_: Type, memory: Memory) -> int:
+def _loaded(address: int | float, load: Load, memory: Memory) -> int | float:
     assert isinstance(address, int)
-    size = type_.bits // 8
+    size = (4 if load.single else 8) if load.type is Type.F64 else load.type.bits // 8
     read = memory(address)[:size]
     if len(read) < size:
         raise Missing
-    return int.from_bytes(read, "little", signed=type_.signed)
+    if load.type is Type.F64:
+        number: float = struct.unpack("<f" if load.single else "<d", read)[0]
+        return number
+    return int.from_bytes(read, "little", signed=load.type.signed)
 
 
 def _wrapped(value: int, type_: Type) -> int:

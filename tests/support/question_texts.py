@@ -158,6 +158,20 @@ def _in_memory(depth: int) -> st.SearchStrategy[str]:
     )
 
 
+def _floats_in_memory() -> st.SearchStrategy[str]:
+    load = st.tuples(st.sampled_from(("f32", "f64")), _addresses(1)).map(
+        lambda parts: f"{parts[0]}({parts[1]})"
+    )
+    rest = st.sampled_from(("f", "1.5", "i32_"))
+    return st.one_of(
+        load,
+        st.tuples(load, st.sampled_from(("+", "-", "*", "/")), st.one_of(load, rest)).map(
+            lambda parts: f"({' '.join(parts)})"
+        ),
+        load.map(lambda text: f"int({text})"),
+    )
+
+
 def _texts_in_memory() -> st.SearchStrategy[str]:
     part = st.sampled_from(("", "", "[:2]", "[1:]", "[1:3]"))
     return st.tuples(_addresses(1), part).map(lambda parts: f"str({parts[0]}){parts[1]}")
@@ -172,6 +186,9 @@ def _of_memory(depth: int) -> st.SearchStrategy[str]:
     simple = st.one_of(
         st.tuples(number, symbol, whole).map(lambda parts: f"({' '.join(parts)})"),
         st.tuples(whole, symbol, number).map(lambda parts: f"({' '.join(parts)})"),
+        st.tuples(_floats_in_memory(), symbol, whole).map(lambda parts: f"({' '.join(parts)})"),
+        st.tuples(number, symbol, _floats_in_memory()).map(lambda parts: f"({' '.join(parts)})"),
+        _floats_in_memory().map(lambda text: f"({text} is None)"),
         number.map(lambda text: f"({text})"),
         st.tuples(load, st.sampled_from(("is None", "is not None"))).map(
             lambda parts: f"({' '.join(parts)})"

@@ -440,6 +440,8 @@ def test_code_about_memory_has_the_answers_of_the_reference(
         ("u32(p) == 0", False), ("u32(p) != 0", True), ("not (u32(p) == 0)", True),
         ("u32(p) < 1 or u32(p) >= 1", False), ("u32(p)", False), ("not u32(p)", True),
         ("u32(p) is None", True), ("u32(p) + 1 is None", True), ("u32(p) is not None", False),
+        ("f64(p) == 0", False), ("f32(p) != 0.5", True), ("f32(p) is None", True),
+        ("f64(p) < 1.0 or f64(p) >= 1", False), ("f32(p)", False), ("not f64(p)", True),
         ("(1 if u32(p) else 2) == 2", True), ("(u32(p) if i32_ else 7) == 7", True),
         ("u32(p) in (0, 1)", False), ("u32(p) not in (0, 1)", True), ("str(p) is None", True),
         ('str(p) == ""', False), ("len(str(u64(p))) == 0", True), ('str(p) != ""', True),
@@ -457,6 +459,28 @@ def test_a_number_that_a_guard_page_cuts_is_missing(harness: Harness, region: Re
     harness.place(condition_of("u32(p) is None and u16(p) == 24929 and i8(p + 1) == 97"))
 
     assert harness.answers({**ZEROS, "p": region.end - 2})
+
+
+@pytest.mark.parametrize(
+    "value", [0.0, -0.0, 0.5, -1e30, 1e-40, 3.4028234e38, float("inf"), float("-inf"), float("nan")]
+)
+def test_a_float_in_memory_has_its_value(harness: Harness, value: float) -> None:
+    """Also one that is denormal, and whatever the program has in MXCSR."""
+    single = ctypes.c_float(value)
+    double = ctypes.c_double(value)
+    same = "==" if value == value else "!="
+    for name, place in (("f32", single), ("f64", double)):
+        harness.place(condition_of(f"{name}(p) {same} f"))
+        event = {**ZEROS, "p": ctypes.addressof(place), "f": place.value}
+        assert harness.answers(event)
+        harness.place(condition_of(f"{name}(p) * 2 - {name}(p) {same} f and {name}(p) is not None"))
+        assert harness.answers(event) is not (abs(value) == float("inf"))
+
+
+def test_a_float_that_a_guard_page_cuts_is_missing(harness: Harness, region: Region) -> None:
+    harness.place(condition_of("f64(p) is None and f32(p) is not None and f32(p + 1) is None"))
+
+    assert harness.answers({**ZEROS, "p": region.end - 4})
 
 
 def test_time_is_that_of_the_monotonic_clock(harness: Harness) -> None:

@@ -99,6 +99,8 @@ REQUEST = Made(
 TYPES = {
     "req": pointer(REQUEST), "hidden": pointer(EMPTY), "p": pointer(INT),
     "pp": pointer(pointer(INT)), "s": TEXT, "n": INT, "small": ADDRESS,
+    "floats": pointer(Made(LayoutKind.FLOAT, "float", 4)),
+    "long_double": pointer(Made(LayoutKind.FLOAT, "long double", 16)),
 }  # fmt: skip
 
 
@@ -122,6 +124,9 @@ TYPES = {
         ("req->delta < 0", "(int(u32(req)) << 56 >> 59) < 0"),
         ("req->done", "((u8(req + 1) >> 0 & 0x1) != 0)"),
         ("req->open", "(u8(req + 2) != 0)"),
+        ("req->load > 0.5", "f64(req + 56) > 0.5"),
+        ("floats[3] + *floats", "f32(floats + 12) + f32(floats)"),
+        ("req->load is None", "(f64(req + 56) is None)"),
         ("req->crosses", "(u16(req + 3) >> 6 & 0x3f)"),
         ("*p", "i32(p)"),
         ("p[-1]", "i32(p - 4)"),
@@ -173,7 +178,7 @@ def test_selected_members_are_a_selection() -> None:
         ("req->vec[4]", "no element 4 of 4", "4"),
         ("req->vec[n]", "is a constant", "n"),
         ("req->vec", "name an element", "req->vec"),
-        ("req->load > 1", "does not read memory of type double", "req->load"),
+        ("*long_double > 1", "does not read memory of type long double", "*long_double"),
         ("hidden->x", "the members of struct hidden are not known", "hidden->"),
         ("*s == 3", "its first byte is s[:1]", "*s"),
         ("s[2] == 3", "a byte of it is s[2:3]", "s[2]"),
