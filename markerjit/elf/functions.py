@@ -92,7 +92,8 @@ class Functions:
         self._select(pairs[:, 0], pairs[:, 1] - self.base)
         if not len(self.starts):
             raise NoFunctions(f"{image.name}: its .eh_frame_hdr has no function")
-        self._sorted = self.starts.tolist()  # bisecting a list makes no numbers of numpy
+        self._sorted = self.starts.tolist()  # lists, which make no numbers of numpy
+        self._ends = self.ends.tolist()
 
     def __len__(self) -> int:
         return len(self._sorted)
@@ -100,20 +101,20 @@ class Functions:
     def index(self, address: int) -> int | None:
         """The place in the arrays of the function that holds the address."""
         index = bisect.bisect_right(self._sorted, address) - 1
-        return index if index >= 0 and address < self.ends[index] else None
+        return index if index >= 0 and address < self._ends[index] else None
 
     def between(self, low: int, high: int) -> tuple[int, int]:
         """The places in the arrays of the functions that have bytes in low..high: the first, and
         that behind the last one."""
         first = bisect.bisect_right(self._sorted, low) - 1
-        if first < 0 or self.ends[first] <= low:
+        if first < 0 or self._ends[first] <= low:
             first += 1
         return first, bisect.bisect_left(self._sorted, high)
 
     def at(self, address: int) -> range | None:
         """The bounds of the function that holds the address."""
         index = self.index(address)
-        return None if index is None else range(self._sorted[index], int(self.ends[index]))
+        return None if index is None else range(self._sorted[index], self._ends[index])
 
     def with_exceptions(self) -> list[tuple[int, int, int]]:
         """Start, address of the pointer to the table of exceptions and encoding of that pointer,

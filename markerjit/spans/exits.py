@@ -143,7 +143,7 @@ def exits_of(code: Code, address: int) -> Exits:
 
 def _begins_again(code: Code, address: int, bodies: list[int]) -> bool:
     start = int(code.functions.starts[bodies[0]])
-    targets = (target for body in bodies for _, target in _jumps(code.flow(body)))
+    targets = (target for body in bodies for _, target in code.flow(body).leaps)
     return any(start <= target <= address for target in targets)
 
 
@@ -180,7 +180,7 @@ def _parts_beside(code: Code, body: int, bodies: list[int]) -> Iterator[int]:
     """Parts that this body jumps to, and those that jump into its middle."""
     functions = code.functions
     start, end = int(functions.starts[body]), int(functions.ends[body])
-    for at, target in _jumps(code.flow(body)):
+    for at, target in code.flow(body).leaps:
         other = functions.index(target)
         if other in bodies:
             continue
@@ -229,14 +229,6 @@ def _check_own(code: Code, part: int, bodies: list[int]) -> None:
         raise _Left(Unbounded.SHARED, jump.target)
 
 
-def _jumps(flow: Flow) -> Iterator[tuple[int, int]]:
-    """The address and the target of each direct jump, on a condition or not."""
-    for start, size in flow.starts.items():
-        target = flow.branches.get(start + size)
-        if target is not None and start + size not in flow.returns:
-            yield start, target
-
-
 # ---- their exits ---------------------------------------------------------------------------------
 
 
@@ -246,7 +238,7 @@ def _exits(code: Code, body: int, bodies: list[int]) -> Iterator[tuple[int, Exit
         if not is_entry_row(functions, at):
             raise _Left(Unbounded.STACK, at)
         yield at, ExitKind.RETURN
-    for at, target in _jumps(flow):
+    for at, target in flow.leaps:
         other = functions.index(target)
         if other not in bodies:
             yield at, ExitKind.TAIL

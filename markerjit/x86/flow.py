@@ -29,6 +29,7 @@ class Flow(NamedTuple):
 
     starts    the address of each, and its length
     branches  the target of each direct branch or call, by the address behind it
+    leaps     address and target of each direct branch that is no call, on a condition or not
     returns   the addresses behind calls and system calls
     jumps     the addresses of indirect jumps that are not through a slot of their own
     imports   the addresses of indirect jumps through a slot of their own, [rip + disp32]
@@ -38,6 +39,7 @@ class Flow(NamedTuple):
 
     starts: dict[int, int]
     branches: dict[int, int]
+    leaps: tuple[tuple[int, int], ...]
     returns: frozenset[int]
     jumps: tuple[int, ...]
     imports: tuple[int, ...]
@@ -52,20 +54,25 @@ def flow(code: bytes, address: int) -> Flow:
     ends = (insns["address"] + insns["size"]).tolist()
     kinds = _kinds()[insns["id"]]
     branches: dict[int, int] = {}
+    leaps: list[tuple[int, int]] = []
     jumps: list[int] = []
     imports: list[int] = []
     leading = np.flatnonzero(kinds & _BRANCH)
     for index, text in zip(leading.tolist(), insns["op_str"][leading].tolist(), strict=True):
         operand = text.partition(b"\0")[0]
         if operand.startswith(b"0x"):
-            branches[ends[index]] = int(operand, 16)
+            target = branches[ends[index]] = int(operand, 16)
+            if not kinds[index] & _RETURNED_TO:
+                leaps.append((starts[index], target))
         elif kinds[index] & _JUMP:
             (imports if b"[rip" in operand else jumps).append(starts[index])
     returns = frozenset(ends[index] for index in np.flatnonzero(kinds & _RETURNED_TO).tolist())
     rets = tuple(starts[index] for index in np.flatnonzero(kinds & _RETURN).tolist())
     sizes = dict(zip(starts, insns["size"].tolist(), strict=True))
     end = ends[-1] if ends else address
-    return Flow(sizes, branches, returns, tuple(jumps), tuple(imports), rets, end)
+    return Flow(
+        sizes, branches, tuple(leaps), returns, tuple(jumps), tuple(imports), rets, end
+    )  # fmt: skip
 
 
 def _instructions(code: bytes, address: int) -> NDArray[np.void]:
