@@ -60,6 +60,7 @@ _MAP_SHARED, _MAP_FIXED_NOREPLACE = 1, 0x100000
 _MADV_DONTDUMP = 16
 _EEXIST = 17
 _TRIES = 3
+_ALIGN = 16
 
 
 class Span(NamedTuple):
@@ -84,6 +85,11 @@ class Island(NamedTuple):
         """The address behind it."""
         return self.start + self.size
 
+    @property
+    def place(self) -> RemoteAddress:
+        """Where its next code will stand."""
+        return RemoteAddress(self.start + _aligned(self.used))
+
 
 class Process(NamedTuple):
     """The facts of the target that are needed to make an island.
@@ -107,24 +113,23 @@ class Filling:
     def __init__(self, islands: Islands, island: Island) -> None:
         self._islands = islands
         self._island = island
-        self._start = islands.place(island)
         self._code = bytearray()
 
     @property
     def room(self) -> int:
         """Bytes that are left."""
-        return int(self._island.end - self.place())
+        return self._island.end - self.place
 
-    def place(self, align: int = 16) -> RemoteAddress:
+    @property
+    def place(self) -> RemoteAddress:
         """Where the next code will stand."""
-        end = self._start + len(self._code)
-        return RemoteAddress(-(-end // align) * align)
+        return RemoteAddress(self._island.place + _aligned(len(self._code)))
 
     def add(self, code: bytes) -> None:
         """Have this code there. Raises ValueError without room."""
         if len(code) > self.room:
             raise ValueError(f"the island has no room for {len(code)} bytes")
-        self._code += bytes(self.place() - self._start - len(self._code)) + code
+        self._code += bytes(-len(self._code) % _ALIGN) + code
 
     def written(self) -> None:
         """Write all of it. Raises what `Islands.put` raises."""
@@ -184,14 +189,10 @@ class Islands:
                 return self._make(span, -(-preferred // PAGE) * PAGE, process)
         return self._make(span, -(-least // PAGE) * PAGE, process)
 
-    def place(self, island: Island, align: int = 16) -> RemoteAddress:
-        """Where the next code of an island will stand."""
-        return RemoteAddress(island.start + -(-island.used // align) * align)
-
-    def put(self, island: Island, code: bytes, align: int = 16) -> RemoteAddress:
+    def put(self, island: Island, code: bytes) -> RemoteAddress:
         """Write code into an island that has room for it: its address there. Raises what
         `Code.write` raises, and Refused without room."""
-        at = self.place(island, align) - island.start
+        at = island.place - island.start
         if at + len(code) > island.size:
             raise Refused(f"the island at {island.start:#x} has no room for {len(code)} bytes")
         self._file()
@@ -371,3 +372,7 @@ def _gaps(maps: Sequence[Mapping], heap: int) -> Iterator[Extent]:
         yield Extent(at, start - room)
         at = max(at, end + (HEAP_ROOM if path == "[heap]" else GUARD))
     yield Extent(at, HIGHEST)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN

@@ -22,7 +22,7 @@ from markerjit.errors import Refused, Unsupported
 from markerjit.model import Mode, Site, UsdtSite
 from markerjit.session.exits import Leaving, leavings_of, opening_at
 from markerjit.session.openings import Progress
-from markerjit.session.stubs import Ready, looked_at, put_stubs, refuse_own
+from markerjit.session.stubs import USUAL_STUB, Ready, looked_at, put_stubs, refuse_own
 from markerjit.session.target import Key, Target, key_of
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
@@ -37,8 +37,6 @@ _NO_EXIT = "it never returns"
 _ONLY_EXIT = "it is nothing but its exit"
 _AGAIN = "it jumps back to its own entry"
 _REFUSED = "its bytes are needed or changed by others"
-_STUB_SIZE = 352
-"""Bytes of an island for a site, as they are on average or more."""
 
 
 class Followed(NamedTuple):
@@ -253,7 +251,7 @@ def _check_room(target: Target, ready: Sequence[Ready]) -> None:
     room: where there is none for another one, the runtime's own code records."""
     arena = target.seen.arena
     room = arena.islands.room if arena else ISLANDS_SIZE
-    size = len(ready) * _STUB_SIZE
+    size = len(ready) * USUAL_STUB
     if size > room:
         functions = len({each.site.signature.name for each in ready if each.site.leaves is None})
         fitting = functions * room // size

@@ -80,8 +80,9 @@ _AT_ONCE = 1024
 """Stubs that are written together, between two reports of progress."""
 _ROOM = LARGEST + 2 * MARK_SIZE
 """That a stub may take."""
-_USUAL = 352
-"""That one takes mostly."""
+USUAL_STUB = 352
+"""That one takes on average, with its mark: 355 for 3,156 places of Debian's python3.11, and 334
+for 4,962 of its libc."""
 _MOST_PREFERRED = 1 << 20
 """Bytes of an island."""
 
@@ -135,7 +136,7 @@ def put_stubs(
             for at in range(0, len(of_object), _AT_ONCE):
                 progress("stubs", made / len(ready))
                 some = of_object[at : at + _AT_ONCE]
-                preferred = min((len(of_object) - at) * _USUAL, _MOST_PREFERRED)
+                preferred = min((len(of_object) - at) * USUAL_STUB, _MOST_PREFERRED)
                 closed += _put(turn, mapped, some, slots, preferred)
                 made += len(some)
         target.look(expected=sites)
@@ -481,7 +482,7 @@ def _put(
             island = arena.islands.near(span, _ROOM, process, preferred=preferred)
             filling = Filling(arena.islands, island)
         slot = slots.take(owner_of(site))
-        place = RemoteAddress(filling.place() + MARK_SIZE)
+        place = RemoteAddress(filling.place + MARK_SIZE)
         made = _made(each, slot, place, entry)
         if isinstance(made, str):
             closed.append(without_stub(site, made))

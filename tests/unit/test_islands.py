@@ -206,7 +206,7 @@ def test_code_for_an_island_is_written_at_once_where_each_piece_was_to_stand(
     filling = Filling(arena.islands, used)
     places = []
     for number in range(20):
-        places.append(filling.place())
+        places.append(filling.place)
         filling.add(bytes([number + 1]) * (number + 1))
 
     filling.written()
