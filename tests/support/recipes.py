@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import markerjit
@@ -16,10 +17,10 @@ from tests.support.timing import wait_until
 def asked(recipe: str, pid: int, happen: Callable[[], None]) -> list[dict[str, Any]]:
     """The documents that a recipe prints of a process in which something happens meanwhile."""
     command = [sys.executable, "-m", "markerjit", "recipe", "run", recipe, str(pid), "--json"]
-    ends = 2 if _has_two_ends(recipe) else 1
+    names = _names(recipe)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            wait_until(lambda: process.poll() is not None or _is_on(pid, ends), "it is on")
+            wait_until(lambda: process.poll() is not None or _are_on(pid, names), "it is on")
             happen()
         finally:
             process.send_signal(signal.SIGTERM)
@@ -28,16 +29,17 @@ def asked(recipe: str, pid: int, happen: Callable[[], None]) -> list[dict[str, A
     return [json.loads(line) for line in printed.splitlines()]
 
 
-def _is_on(pid: int, ends: int) -> bool:
+def _are_on(pid: int, names: Sequence[str]) -> bool:
     with markerjit.View(pid) as view:
-        entries = view._target.seen.arena
-        on = [entry for entry in entries.markers.entries() if entry.since] if entries else []
-    return len(on) >= ends
+        on = {status.name for status in view.status() if status.mode and status.since}
+    return on.issuperset(names)
 
 
-def _has_two_ends(recipe: str) -> bool:
-    """Whether it is a latency from one marker to another, and not of a function's calls."""
+def _names(recipe: str) -> list[str]:
+    """The names of the markers that it has on. Those of functions name an object, too."""
     command = [sys.executable, "-m", "markerjit", "recipe", "show", recipe, "--json"]
     shown = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     first, second = shown["arguments"][:2]
-    return bool(shown["command"] == "latency" and first[:1] != "-" and second[:1] != "-")
+    if shown["command"] == "latency":  # of calls, whose returns are on, if there is no other end
+        first = f"{first}:return" if second[:1] == "-" else f"{first},{second}"
+    return re.sub(r"func:[^:,]*\*:", "func:", first).split(",")
