@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         arguments.add_mode(parser)
         recording.add_probe(parser, ".c")
         recording.add_parts(parser)
+        recording.add_budget(parser)
         parser.add_argument(
             "--on-crash",
             action="store_true",

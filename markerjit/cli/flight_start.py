@@ -39,6 +39,11 @@ def run(options: argparse.Namespace) -> int:
         raise markerjit.Refused("--on-crash saves into a file; name it with -o FILE")
     if options.output == "-" or options.format:
         raise markerjit.Refused("-o - is for flight dump; flight start saves into a file")
+    if options.budget is not None:
+        raise markerjit.Refused(
+            "a budget is kept by a command that reads the events, and nobody stays to watch a "
+            "flight recorder; use --sample or --at-most, or markerjit trace --budget"
+        )
     stay.check_staying(options)
     if options.output and not gather.are_coming(options):
         markerjit.check_output(options.output, force=options.force)

@@ -111,3 +111,13 @@ def test_on_has_nobody_who_looks(target: Callable) -> None:
     done = cli("on", program.pid, "truth_mode", "--budget", "1%")
 
     one_line(done, "markerjit trace --budget; use --sample, --at-most or --for with `on`")
+
+
+def test_a_flight_recorder_has_nobody_who_looks(target: Callable) -> None:
+    program = target("truth_modes-jump")
+    done = cli("flight", "start", program.pid, "truth_mode", "--budget", "1%")
+
+    one_line(done, "nobody stays to watch a flight recorder; use --sample or --at-most, or marker")
+    with markerjit.attach(program.pid) as session:
+        (marker,) = session.statistics("truth_mode")
+    assert marker.mode is None
