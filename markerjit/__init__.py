@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     from markerjit.session.status import ArenaStatus, MarkerStatus, list_file
     from markerjit.session.stepping import Stepper
     from markerjit.session.strays import StrayHead
-    from markerjit.session.usdt import UsdtProbe, UsdtView, list_file_usdt
+    from markerjit.session.usdt import UsdtNeed, UsdtProbe, UsdtView, list_file_usdt
     from markerjit.session.view import View
     from markerjit.session.watch import Ending, Watch
     from markerjit.sites.selection import matching_names
@@ -243,7 +243,7 @@ _HOME = {
     **dict.fromkeys(
         ("Function", "FunctionExit", "FunctionView", "list_file_functions"), "session.functions"
     ),
-    **dict.fromkeys(("UsdtProbe", "UsdtView", "list_file_usdt"), "session.usdt"),
+    **dict.fromkeys(("UsdtNeed", "UsdtProbe", "UsdtView", "list_file_usdt"), "session.usdt"),
     **dict.fromkeys(("Event", "Field", "Kind", "Mode", "Seccomp", "Site"), "model"),
     **dict.fromkeys(
         (
@@ -379,6 +379,7 @@ __all__ = [
     "UnexpectedBytes",
     "UnknownMarker",
     "Unsupported",
+    "UsdtNeed",
     "UsdtProbe",
     "UsdtView",
     "ValueSummary",

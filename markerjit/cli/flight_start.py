@@ -61,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
 
     def record(session: markerjit.Session) -> Switched:
         applied = begin(session)
-        return Switched(session.statistics(options.pattern), applied, ())
+        needs = output.needs_of(session, options.pattern)
+        return Switched(session.statistics(options.pattern), applied, (), needs)
 
     with (
         signals.EndsWait() as end,

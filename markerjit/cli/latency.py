@@ -157,7 +157,7 @@ def _measure(
     job: _Job, processes: targets.Chosen, program: markerjit.Launched | None = None
 ) -> int:
     options, end = job
-    names = options.begin if options.end is None else f"{options.begin} and {options.end}"
+    names = options.begin if options.end is None else f"{options.begin},{options.end}"
     view = _View(options, processes)
     return adding.read_until(
         end, processes, partial(_request, options), view, options, names, program

@@ -153,11 +153,12 @@ def _on_until_its_end(
 
 class Switched(NamedTuple):
     """The outcome of a switch of one process: its markers afterwards, and those that a flight
-    recorder keeps still, where it was ended for others."""
+    recorder keeps still, where it was ended for others; and what its USDT probes need, too."""
 
     markers: Sequence[markerjit.MarkerStatus]
     applied: markerjit.Applied
     kept: Sequence[str]
+    needs: Sequence[markerjit.UsdtNeed] = ()
 
 
 def switch_each(
@@ -169,15 +170,17 @@ def switch_each(
     by `on`, `off` and `flight stop`. Returns the exit code. What was done is not printed while
     signals are held: the reader of our output may take as long as it likes."""
 
+    verb = "on" if options.command in ("on", "replace") else "off"
+
     def switch(session: markerjit.Session) -> Switched:
         before = [] if options.pattern else session.status()  # some are off, and not in it, later
         names = ",".join(dict.fromkeys(marker.name for marker in before))
         applied = change(session)
         markers = session.status(options.pattern or names, look=False)
-        return Switched(markers, applied, still_kept(session, applied))
+        needs = output.needs_of(session, options.pattern) if verb == "on" else ()
+        return Switched(markers, applied, still_kept(session, applied), needs)
 
     processes = targets.chosen(options)
-    verb = "on" if options.command in ("on", "replace") else "off"
     clock: int | None = None
     with signals.EndsWait() as end:
         with (
@@ -206,6 +209,7 @@ def print_switched(
     targets.print_failed(failed)
     for done in switched.values():
         output.print_left_out(done.applied.left_out)
+    output.print_needs(need for done in switched.values() for need in done.needs)
     if options.json:
         documents = (
             switch_facts(pid, done.markers, done.applied) for pid, done in switched.items()
@@ -252,7 +256,7 @@ def still_kept(session: markerjit.Session, applied: markerjit.Applied) -> list[s
 
 def _print(pid: int, switched: Switched) -> None:
     """Print what was switched in a process, and for how long it stood still."""
-    markers, applied, kept = switched
+    markers, applied, kept, _ = switched
     for marker in markers:
         sites = counted(len(marker.sites), "site")
         state = f"{words.state_words(marker)}{words.where_words(marker)}"

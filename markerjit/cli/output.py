@@ -11,15 +11,16 @@ import re
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import TYPE_CHECKING
 
+from markerjit.errors import MarkerError
 from markerjit.printable import printable
 
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from markerjit import LeftOut, MarkerStatus, StrayHead, View
+    from markerjit import LeftOut, MarkerStatus, StrayHead, UsdtNeed, View
     from markerjit.lowlevel import RecordType
 
 _NARROWEST = 8
@@ -385,6 +386,22 @@ def print_left_out(left_out: Iterable[LeftOut]) -> None:
     """Say on standard error which markers matched and were left as they were."""
     for marker in left_out:
         say(f"markerjit: left out: {marker.sentence}", error=True)
+
+
+def needs_of(session: View, pattern: str) -> Sequence[UsdtNeed]:
+    """What USDT probes that are on need, too; nothing where the process has ended."""
+    with suppress(MarkerError):
+        return session.usdt_needs(pattern)
+    return ()
+
+
+def print_needs(needs: Iterable[UsdtNeed]) -> None:
+    """Say on standard error which USDT probes are on in vain, of all processes once."""
+    for name, other in sorted(set(needs)):
+        say(
+            f"markerjit: the program passes {name} only while {other} is on, too: '{name},{other}'",
+            error=True,
+        )
 
 
 def print_questions(markers: Iterable[MarkerStatus]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 
 from markerjit.arguments import check_path, check_text
 from markerjit.elf import parse_format
@@ -37,6 +38,13 @@ class UsdtView(NamedTuple):
     problems: tuple[BadNote | BadFile, ...]
 
 
+class UsdtNeed(NamedTuple):
+    """A USDT probe that is on in vain: the program passes it only while another one is on, too."""
+
+    name: str
+    needs: str
+
+
 def usdt_of(target: Target, name: ProbeName) -> UsdtView:
     """The USDT probes of a process that a name is of. Raises what `matching_usdt` raises, and
     TargetGone."""
@@ -48,6 +56,28 @@ def usdt_of(target: Target, name: ProbeName) -> UsdtView:
             sites = matching_usdt(sites, name)
         states = usdt_states(target.memory.read, sites)
         return UsdtView(_probes(_as_we_have_them(target, states)), problems)
+
+
+def usdt_needs_of(target: Target, globs: Sequence[str]) -> tuple[UsdtNeed, ...]:
+    """What those USDT probes need that match a glob and that we have on. Raises TargetGone."""
+    from markerjit.sites.providers import Providers
+
+    probes = usdt_of(target, parse_name("*")).probes
+    looked_at = {
+        probe.name for probe in probes if any(state.mode or state.raised for state in probe.states)
+    }
+    providers = Providers()
+    needs = set()
+    for probe in probes:
+        if not any(fnmatchcase(probe.name, glob) for glob in globs):
+            continue
+        provider, _, short = probe.name.partition(":")
+        for state in probe.states:
+            path = state.site.place.object.path
+            needed = state.mode and providers.needed(provider, short, path)
+            if needed and f"{provider}:{needed}" not in looked_at:
+                needs.add(UsdtNeed(probe.name, f"{provider}:{needed}"))
+    return tuple(sorted(needs))
 
 
 def list_file_usdt(path: str, pattern: str = "*") -> UsdtView:

@@ -18,12 +18,12 @@ from markerjit.patch.switchable import SiteState
 from markerjit.session.status import ArenaStatus, MarkerStatus, arena_status, marker_statuses
 from markerjit.session.strays import StrayHead, find_strays
 from markerjit.session.target import Target, as_seccomp
-from markerjit.sites import ProbeName, parse_name
+from markerjit.sites import NameKind, ProbeName, parse_name
 
 if TYPE_CHECKING:
     from markerjit.probes.loaded import Values
     from markerjit.session.functions import FunctionView
-    from markerjit.session.usdt import UsdtView
+    from markerjit.session.usdt import UsdtNeed, UsdtView
     from markerjit.session.watch import Ending
 
 
@@ -172,6 +172,18 @@ class View:
         from markerjit.session.usdt import usdt_of
 
         return usdt_of(self._target, name)
+
+    def usdt_needs(self, pattern: str) -> tuple[UsdtNeed, ...]:
+        """The USDT probes of the pattern that are on in vain, because the program passes them only
+        while another one is on, too. The tables of providers know of these."""
+        check_text("pattern", pattern)
+        name = parse_name(pattern)
+        globs = [part.name for part in name.parts or (name,) if part.kind is NameKind.USDT]
+        if not globs:
+            return ()  # and nothing is imported
+        from markerjit.session.usdt import usdt_needs_of
+
+        return usdt_needs_of(self._target, globs)
 
     def functions(self, pattern: str) -> FunctionView:
         """The functions of the process that match a name such as `func:pg_*`, in all objects that

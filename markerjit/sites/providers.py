@@ -8,6 +8,12 @@ another parameter's number, any other pointer a pointer, `bool` and `char` what 
 note decides the size and the sign of all others. A list with more or fewer parameters than the
 probe has arguments is of another version, and is not used.
 
+A table may say which probes a program passes only while another one is on, too, and of which files
+this is so:
+
+    [python.needs]
+    "function__entry@*python3.11*" = "line"
+
 The tables of the package are in providers/, one a provider. Those of the user are
 markerjit/usdt/*.toml in $XDG_CONFIG_HOME, and win.
 """
@@ -24,6 +30,7 @@ from pathlib import Path
 
 from markerjit.errors import BadFile
 from markerjit.ours import config_folder, own_directory, read_own_file
+from markerjit.sites.selection import is_of_object
 from markerjit.tuples import NamedTuple
 
 MAX_TABLE_BYTES = 1 << 20
@@ -35,7 +42,9 @@ _PARAMETER = re.compile(
     re.ASCII,
 )
 
-Tables = Mapping[str, Mapping[str, str]]
+Table = Mapping[str, str | Mapping[str, str]]
+Tables = Mapping[str, Table]
+_NEEDS = "needs"
 
 
 class Parameter(NamedTuple):
@@ -53,15 +62,26 @@ class Providers:
 
     def __init__(self) -> None:
         self.problems: list[BadFile] = []
-        self._tables: dict[str, Mapping[str, str]] = {}
-        self._user: dict[str, dict[str, str]] | None = None
+        self._tables: dict[str, Table] = {}
+        self._user: dict[str, dict[str, str | Mapping[str, str]]] | None = None
 
     def parameters(self, provider: str, name: str) -> tuple[Parameter, ...] | None:
         """The parameters of a probe, or None where no table has it."""
         text = self._table(provider).get(name)
-        return None if text is None else parse_parameters(text)
+        return parse_parameters(text) if isinstance(text, str) else None
 
-    def _table(self, provider: str) -> Mapping[str, str]:
+    def needed(self, provider: str, name: str, path: str) -> str:
+        """The name of the probe that has to be on as well, for this one to be passed in a file of
+        this path; "" where no table has one."""
+        needs = self._table(provider).get(_NEEDS, {})
+        if not isinstance(needs, str):
+            for probe, needed in needs.items():
+                probe, _, file = probe.partition("@")
+                if probe == name and is_of_object(file, path):
+                    return needed
+        return ""
+
+    def _table(self, provider: str) -> Table:
         if self._user is None:
             self._user = {}
             for table in self._users():
@@ -109,6 +129,10 @@ def parse_tables(data: bytes) -> Tables:
         if not isinstance(probes, dict):
             raise ValueError(f"{provider!r} is not a table of a provider")
         for probe, text in probes.items():
+            if probe == _NEEDS and isinstance(text, dict):
+                if not all(isinstance(needed, str) for needed in text.values()):
+                    raise ValueError(f"{provider}.needs has something else than names of probes")
+                continue
             if not isinstance(text, str) or parse_parameters(text) is None:
                 raise ValueError(
                     f"{provider}:{probe} has no list of parameters: {str(text)[:60]!r}"
@@ -139,7 +163,7 @@ def parse_parameters(text: str) -> tuple[Parameter, ...] | None:
 
 
 @cache
-def _of_package(provider: str) -> Mapping[str, str]:
+def _of_package(provider: str) -> Table:
     """The table of a provider in the package, which tests have checked."""
     if not _FILE_NAME.fullmatch(provider):
         return {}

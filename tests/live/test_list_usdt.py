@@ -95,3 +95,37 @@ def test_process_and_its_notes_are_seen_from_python(tmp_path: Path) -> None:
     assert any("%zax is not supported" in str(problem) for problem in problems)
     assert [probe.name for probe in of_file.probes] == ["made:seen"]
     assert len(of_file.problems) == 1
+
+
+ENTRY, LINE = "python:function__entry", "python:line"
+
+
+@pytest.mark.parametrize(
+    "command", ["trace -d 0.1s", "count -d 0.1s", "latency -d 0.1s", "on", "flight start"]
+)
+def test_probe_that_is_on_in_vain_is_said_to_be(python: int, command: str) -> None:
+    verb, *options = command.replace("flight start", "flight").split()
+    words = [verb, *(["start"] if verb == "flight" else [])]
+    other = ["python:function__return"] if verb == "latency" else []
+
+    done = cli(*words, python, ENTRY, *other, *options)
+    cli("off", python)
+    both = cli(*words, python, f"{ENTRY},{LINE}", *other, *options)
+
+    sentence = f"markerjit: the program passes {ENTRY} only while {LINE} is on, too: "
+    assert [line for line in done.stderr.splitlines() if " only while " in line] == [
+        f"{sentence}'{ENTRY},{LINE}'"
+    ]
+    assert "only while" not in both.stderr
+    assert done.returncode == both.returncode == 0
+
+
+def test_probe_is_not_on_in_vain_where_somebody_looks_at_the_other_one(python: int) -> None:
+    with markerjit.attach(python) as session:
+        session.on(ENTRY)
+        assert session.usdt_needs("python:*") == ((ENTRY, LINE),)
+        assert session.usdt_needs(LINE) == session.usdt_needs("func:*") == ()
+        session.on(LINE)
+        assert session.usdt_needs("python:*") == ()
+        session.off("python:*")
+        assert session.usdt_needs("python:*") == ()

@@ -98,10 +98,28 @@ def test_table_of_the_user_adds_and_wins(own: Path) -> None:
     assert tables.problems == []
 
 
+def test_table_says_which_probe_another_one_needs_and_in_which_files(own: Path) -> None:
+    needs = 'get = "open"\n"put@libmine*" = "close"'
+    write(own / "mine.toml", f'[mine]\nget = "int n"\n[mine.needs]\n{needs}\n')
+    tables = Providers()
+
+    assert tables.needed("mine", "get", "/usr/bin/any") == "open"
+    assert tables.needed("mine", "put", "/usr/lib/libmine.so.1") == "close"
+    assert tables.needed("mine", "put", "/usr/bin/mine") == ""
+    assert tables.needed("mine", "other", "/usr/bin/mine") == ""
+    assert tables.needed("python", "function__entry", "/usr/bin/python3.11") == "line"
+    assert tables.needed("python", "function__entry", "/lib/libpython3.11.so.1.0") == "line"
+    assert tables.needed("python", "function__entry", "/usr/bin/python3.10") == ""
+    assert tables.parameters("mine", "get") == (Parameter("n", "int"),)
+    assert tables.parameters("mine", "needs") is None
+    assert tables.problems == []
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("[mine", "Expected"),
+        ("[mine.needs]\nget = 1", "mine.needs has something else than names of probes"),
         ("mine = 1", "'mine' is not a table of a provider"),
         ("[mine]\nget = 1", "mine:get has no list of parameters"),
         ('[mine]\nget = "int"', "mine:get has no list of parameters: 'int'"),
