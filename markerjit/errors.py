@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 from enum import Enum
 
+from markerjit.printable import printable
+
 _BEFORE_CARET = 60
 """Characters of an expression that are shown before a place in it, and from there on."""
 _MOST_SHOWN = 200
@@ -42,7 +44,7 @@ class MarkerError(Exception):
     """The base of all errors: something could not be done, and the target is unchanged."""
 
     def __str__(self) -> str:
-        return _printable(super().__str__())  # a name or a path in it may be anybody's
+        return printable(super().__str__())  # a name or a path in it may be anybody's
 
 
 class BadArgument(MarkerError, ValueError):
@@ -73,6 +75,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _printable(text: str) -> str:
+    """With a place for each character, so that carets stand below the right ones."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 

@@ -216,8 +216,8 @@ class Recorders:
         probe in C, the types of the events that it emits."""
         if isinstance(probe, InC) and (file := self._loaded_of(probe)):
             return file.types()
-        found = ((signature, self.find(signature, probe)) for signature in set(signatures))
-        known = {marker: signature for signature, marker in found if marker is not None}
+        markers = ((signature, self.find(signature, probe)) for signature in set(signatures))
+        known = {marker: signature for signature, marker in markers if marker is not None}
         entries = self.arena.markers.entries_of(known)
         return {
             marker: self._type_of(signature, entries[marker]) for marker, signature in known.items()

@@ -177,6 +177,7 @@ class View:
         """The USDT probes of the pattern that are on in vain, because the program passes them only
         while another one is on, too. The tables of providers know of these."""
         check_text("pattern", pattern)
+        self._target.check_open()
         name = parse_name(pattern)
         globs = [part.name for part in name.parts or (name,) if part.kind is NameKind.USDT]
         if not globs:

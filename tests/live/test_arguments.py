@@ -135,6 +135,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "choose_one": (markerjit.choose_one, {"targets": markerjit.Targets((1,))}),
         "View": (markerjit.View, opened),
         "View.usdt": (session.usdt, pattern),
+        "View.usdt_needs": (session.usdt_needs, pattern),
         "View.functions": (session.functions, {"pattern": "func:main"}),
         "View.as_reads": (session.as_reads, {"pattern": "func:main", "text": "argc > 1"}),
         "View.sites": (session.sites, pattern),

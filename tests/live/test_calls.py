@@ -72,6 +72,8 @@ extern "C" __attribute__((noinline)) void attempt(long n) {
 
 int main() {
     char line[8];
+    std::puts("ready");
+    std::fflush(stdout);
     while (std::fgets(line, sizeof line, stdin)) {
         for (long n = 0; n < 3000; n++)
             attempt(n);
@@ -326,6 +328,7 @@ def test_exceptions_cut_the_calls_that_they_leave(tmp_path: Path) -> None:
         [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as program:
         assert program.stdin and program.stdout
+        assert program.stdout.readline() == "ready\n"  # before that execve may not be over
         with markerjit.attach(program.pid) as session:
             with session.trace_calls("inner,outer,attempt,handled", breakpoints=True) as trace:
                 print("go", file=program.stdin, flush=True)

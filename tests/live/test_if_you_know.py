@@ -47,4 +47,4 @@ def test_each_command_of_ours_does_its_job(
                 assert done.stdout.strip() or done.stderr.strip(), words
         finally:
             loading.kill()
-    assert len(used) == 33
+    assert len(used) == 34

@@ -14,7 +14,8 @@ from pathlib import Path
 
 # As the design draws it, and the rooms that came later.
 FLOORS = (
-    ("errors", "printable", "ours", "tuples", "uncollected"),
+    ("printable", "ours", "tuples", "uncollected"),
+    ("errors",),
     ("frames",),
     ("model", "arguments"),
     ("abi", "memory", "elf", "x86", "questions"),

@@ -224,10 +224,10 @@ def test_code_for_any_address_is_that_which_is_assembled_there() -> None:
         code = bytearray(made.code)
         for reference in made.references:
             code[reference.at : reference.at + 4] = displacement(reference, address, names)
-        there = assemble(source, address, names)
-        assert bytes(code) == there.code
+        at_address = assemble(source, address, names)
+        assert bytes(code) == at_address.code
         assert {at + address for at in made.labels.values()} == {
-            at for name, at in there.labels.items() if name not in names
+            at for name, at in at_address.labels.items() if name not in names
         }
     assert [reference.name for reference in made.references] == [
         "table", "function", "function", "table"

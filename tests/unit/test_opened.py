@@ -85,9 +85,9 @@ def test_marks_are_computed_only_of_sites_with_a_stub(monkeypatch: pytest.Monkey
     without = site._replace(address=RemoteAddress(AT + 64))
     table = Table({AT: entry_of(HEAD, jump())})
 
-    found = opened_sites(lambda at, size: mark_of(site)[-size:], [table], [ISLAND], [without, site])
+    sites = opened_sites(lambda at, size: mark_of(site)[-size:], [table], [ISLAND], [without, site])
 
-    assert [each.site.address for each in found] == known == [AT]
+    assert [each.site.address for each in sites] == known == [AT]
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 5])
