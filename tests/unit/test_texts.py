@@ -36,6 +36,7 @@ from tests.support.own_arena import (
 )
 
 UNREADABLE = "<unreadable>"
+MADV_COLD = 20  # of Linux 5.4
 WILD = [
     0x1000,  # nothing is ever mapped there (vm.mmap_min_addr)
     0x7FFF_FFFF_F000,  # the last page of a process's half of the addresses
@@ -410,3 +411,29 @@ def fetch(own: OwnArena, address: int, size: int) -> bytes:
     assert 0 <= done <= size
     assert to.raw[size:] == b"\xee" * 64
     return to.raw[:done]
+
+
+def test_a_transaction_that_ends_at_a_page_which_was_not_used_is_begun_again(
+    build: Path,
+) -> None:
+    if not cpu_flags() & CPU_RTM:
+        pytest.skip("this processor has no memory transactions")
+    # With no process for process_vm_readv, which reads nothing then.
+    own = OwnArena(
+        geometry_of(max_markers=64), way=RESTARTABLE, cpu_flags=cpu_flags() & ~CPU_TSC, pid=0
+    )
+    marker = own.marker("%s", CHARS)
+    memory = mmap.mmap(-1, 2 * PAGE)
+    memory[PAGE - 4 : PAGE + 4] = b"cold txt"
+    texts = [memory_at(memory, PAGE - 4), memory_at(memory, PAGE)]
+
+    for _ in range(3):
+        memory.madvise(MADV_COLD)
+        for text in texts:
+            marker.hit(text)
+
+    assert [list(event.fields.values()) for event in own.records()] == [["cold txt"], [" txt"]] * 3
+
+
+def memory_at(memory: mmap.mmap, offset: int) -> c_char_p:
+    return c_char_p(address_of(memory) + offset)

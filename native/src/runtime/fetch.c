@@ -12,8 +12,9 @@
  *
  * Where that must not be, or cannot be, in a memory transaction (RTM), if the processor has them: a
  * fault there ends the transaction and is not delivered (Intel SDM volume 1, 16.3.8.2). It ends for
- * other reasons too, such as a page that is not in memory just now. An empty one takes 20 ns on one
- * processor, and 60 to 150 on another.
+ * other reasons too, such as a page that is not in memory just now, or that the kernel has marked
+ * as not used (madvise(2), MADV_COLD): then it is begun again, once the kernel has read there. An
+ * empty one takes 20 ns on one processor, and 60 to 150 on another.
  *
  * Then the kernel copies (process_vm_readv(2)), and tells how far it got; that takes ten times as
  * long as the question.
@@ -116,6 +117,19 @@ static enum page page_at(const struct mj_control *control, uint64_t address, uin
     if (now == READABLE)
         __atomic_store_n(known, word, __ATOMIC_RELAXED);
     return now;
+}
+
+/* Have the kernel read from the pages of at most MJ_PAGE bytes, so that the processor has marked
+   them as used. A transaction that would have to do so ends, each time, and process_vm_readv reads
+   them elsewhere. Returns whether the first can be read. */
+static int touch(const struct mj_control *control, uint64_t address, uint64_t size) {
+    const uint64_t first = address / MJ_PAGE, last = (address + size - 1) / MJ_PAGE;
+    const int can_be =
+        address - MJ_PAGE < END_OF_KNOWN - MJ_PAGE && ask_for(control, first) == READABLE;
+
+    if (can_be && last != first)
+        ask_for(control, last);
+    return can_be;
 }
 
 int mj_is_readable(const struct mj_control *control, uint64_t address, uint64_t *counter) {
@@ -250,9 +264,11 @@ uint64_t mj_copy(const struct mj_control *control, char *to, const char *from, u
     const uint64_t wanted = size - done;
 
     if (control->cpu_flags & MJ_CPU_RTM) {
-        const long length = by_transaction(to + done, from + done, wanted, text);
+        long length = by_transaction(to + done, from + done, wanted, text);
 
         *whole = 1;
+        if (length < 0 && touch(control, (uint64_t)from + done, wanted))
+            length = by_transaction(to + done, from + done, wanted, text);
         if (length >= 0)
             return done + (uint64_t)length;
     }
