@@ -4,8 +4,8 @@
     python bench/pages.py --check    only say which page differs; 1 if one does
 
 In a page they stand between `<!-- figures: NAME -->` and `<!-- end of figures -->`, and are not
-written by hand. The runs are bench.json.gz, real.json.gz, recording.json.gz and functions.json.gz
-of bench/results.
+written by hand. The runs are in bench/results: bench.json.gz, recording.json.gz, intel*.json.gz,
+real.json.gz and functions.json.gz.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _BLOCK = re.compile(r"(<!-- figures: ([a-z -]+) -->\n).*?(<!-- end of figures --
 _SIZES = (("instructions", "instructions"), ("bytes on the way", "hot_bytes"),
           ("bytes in all", "bytes"), ("bytes of data", "data_bytes"))  # fmt: skip
 
+_BENCH = "bench.json.gz"
+_INTEL = "intel.json.gz"
 _FUNCTIONS = "functions.json.gz"
 _CLANG = "function by XRay, the compiler alone"
 _ON = form_name(DEFAULT.name, ON)
@@ -70,28 +72,28 @@ def _run(name: str) -> dict[str, Any]:
 
 
 @cache
-def _parts(kind: str, name: str = "bench.json.gz") -> list[Part]:
+def _parts(kind: str, name: str = _BENCH) -> list[Part]:
     return [part for part in shapes.report(_run(name)).parts if part.kind == kind]
 
 
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def _machine() -> str:
-    (control,) = (part for part in _run("bench.json.gz")["parts"] if part["kind"] == "control")
-    lines = [*table.about(_run("bench.json.gz")["machine"])]
+def _machine(name: str = _BENCH) -> str:
+    (control,) = (part for part in _run(name)["parts"] if part["kind"] == "control")
+    lines = [*table.about(_run(name)["machine"])]
     known = (table.known_cost(addition) for addition in control["known"])
     return "\n".join(f"- {line}" for line in [*lines, *known])
 
 
-def _hot(computed: bool) -> str:
-    parts = [part for part in _parts("hot") if part.computed == computed]
+def _hot(computed: bool, name: str = _BENCH) -> str:
+    parts = [part for part in _parts("hot", name) if part.computed == computed]
     heads = [counted(part.args, "argument") for part in parts]
     return _costs(parts, heads)
 
 
-def _large() -> str:
-    parts = _parts("large")
+def _large(name: str = _BENCH) -> str:
+    parts = _parts("large", name)
     return _costs(parts, [f"{part.sites:,.0f} sites" for part in parts])
 
 
@@ -140,14 +142,8 @@ def _switch(measure: str, name: str, sites: int) -> str:
     return _time(part, part.form(name))
 
 
-def _active() -> str:
-    parts = _parts("active")
-    return _costs(parts, [_threads(part) for part in parts])
-
-
-def _recording() -> str:
-    """What an event costs, by all that it may have."""
-    parts = _parts("active", "recording.json.gz")
+def _active(name: str = _BENCH) -> str:
+    parts = _parts("active", name)
     return _costs(parts, [_threads(part) for part in parts])
 
 
@@ -202,6 +198,15 @@ def _threads(part: Part) -> str:
 def _toggle() -> str:
     """Switching on; off is in the file."""
     shown = (series for series in all_series(_parts(KIND)) if series.measure != HELD)
+    return "\n\n".join(map(_measure, shown))
+
+
+def _toggle_of_sites() -> str:
+    """The same on the Intel processor, by sites."""
+    shown = (
+        series for series in all_series(_parts(KIND, _INTEL))
+        if series.axis == "sites" and series.measure not in (HELD, SLOWEST)
+    )  # fmt: skip
     return "\n\n".join(map(_measure, shown))
 
 
@@ -285,8 +290,16 @@ FIGURES = {
     "large": _large,
     "code": _code,
     "active": _active,
-    "recording": _recording,
+    "recording": lambda: _active("recording.json.gz"),
     "machine of recording": lambda: _machine_of("recording.json.gz"),
+    "machine of intel": lambda: _machine(_INTEL),
+    "hot needed on intel": lambda: _hot(False, _INTEL),
+    "hot computed on intel": lambda: _hot(True, _INTEL),
+    "large on intel": lambda: _large(_INTEL),
+    "active on intel": lambda: _active(_INTEL),
+    "recording on intel": lambda: _active("intel-recording.json.gz"),
+    "machine of recording on intel": lambda: _machine_of("intel-recording.json.gz"),
+    "toggle on intel": _toggle_of_sites,
     "functions": _functions,
     "controls of functions": _controls_of_functions,
     "machine of functions": lambda: _machine_of(_FUNCTIONS),
