@@ -44,6 +44,7 @@ def test_commands_that_switch_are_such_functions(
     monkeypatch.setattr("markerjit.cli.targets.chosen", chosen)
     name = command.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
     options = command_parser(name, "1", "kv_*").parse_args(["1", "kv_*"])
+    options.command = name  # as the parser of all commands has it
 
     with pytest.raises(KeyboardInterrupt):
         command.run(options)  # type: ignore[attr-defined]
