@@ -195,8 +195,7 @@ class Islands:
         at = island.place - island.start
         if at + len(code) > island.size:
             raise Refused(f"the island at {island.start:#x} has no room for {len(code)} bytes")
-        self._file()
-        write_code(self._pid, self._store, island.offset + at, code)
+        write_code(self._pid, self._file(), island.offset + at, code)
         used = at + len(code)
         self._table.write_field(island.number, "used", used.to_bytes(8, "little"))
         return RemoteAddress(island.start + at)

@@ -246,11 +246,7 @@ def read_until(
 
         with progress.timed(f"switching on {pattern}"):
             fleet.each(begin)
-        output.print_needs(
-            need
-            for session in fleet.sessions.values()
-            for need in output.needs_of(session, pattern)
-        )
+        output.print_needs_of(fleet.sessions.values(), pattern)
         end.arm((), options.duration)
         launching.let_go(program)
         targets.print_failed(fleet.failed)

@@ -395,6 +395,11 @@ def needs_of(session: View, pattern: str) -> Sequence[UsdtNeed]:
     return ()
 
 
+def print_needs_of(sessions: Iterable[View], pattern: str) -> None:
+    """Say the same of the processes that are open."""
+    print_needs(need for session in sessions for need in needs_of(session, pattern))
+
+
 def print_needs(needs: Iterable[UsdtNeed]) -> None:
     """Say on standard error which USDT probes are on in vain, of all processes once."""
     for name, other in sorted(set(needs)):

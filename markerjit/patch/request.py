@@ -60,10 +60,9 @@ class AddUp(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Begin or end a pair of events. `key` is what its markers have in common, `group` the
-    key of a group of begins, and `counter` says
-    that its clock is the time stamp counter; `question` is its text, and the number of all that its
-    code depends on."""
+    """Begin or end a pair of events. `key` is what its markers have in common, `group` the key of a
+    group of begins, and `counter` says that its clock is the time stamp counter; `question` is its
+    text, and the number of all that its code depends on."""
 
     timed: Timed
     ends: bool

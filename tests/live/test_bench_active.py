@@ -243,14 +243,17 @@ def test_the_daemon_of_lttng_ends_when_the_bench_is_killed(open_place: Path) -> 
     wait_until(lambda: not any(is_there(daemon) for daemon in daemons), "their end")
 
 
-def test_every_option_and_every_size_of_event_records_every_execution(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-
-    done = cli("bench", "active", "--only", "jump, record*", "--seconds", "0.1", "--layouts", "1",
+def measured(path: Path, only: str, layouts: int) -> Any:
+    """The result of a short run of some forms."""
+    done = cli("bench", "active", "--only", only, "--seconds", "0.1", "--layouts", layouts,
                "--json", path)  # fmt: skip
-
     assert done.returncode == 0, done.stderr
-    run = json.loads(path.read_text())
+    return json.loads(path.read_text())
+
+
+def test_every_option_and_every_size_of_event_records_every_execution(tmp_path: Path) -> None:
+    run = measured(tmp_path / "a.json", "jump, record*", 1)
+
     assert run["missing"] == [] or len(os.sched_getaffinity(0)) == 1
     for part in run["parts"]:
         recorded = [form for form in part["forms"] if "record" in form["name"]]
@@ -259,13 +262,8 @@ def test_every_option_and_every_size_of_event_records_every_execution(tmp_path: 
 
 
 def test_functions_are_counted_by_every_hook_that_can_be_had(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
+    run = measured(tmp_path / "a.json", "function*", 2)
 
-    done = cli("bench", "active", "--only", "function*", "--seconds", "0.1", "--layouts", "2",
-               "--json", path)  # fmt: skip
-
-    assert done.returncode == 0, done.stderr
-    run = json.loads(path.read_text())
     missing = {entry["form"]: entry["why"] for entry in run["missing"]}
     assert not [why for why in missing.values() if "no figure" in why]
     names = {way.form.name for way in FORMS if way.form.name.startswith("function")}

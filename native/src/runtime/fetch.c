@@ -29,7 +29,7 @@
 #define EINVAL 22
 #define XBEGIN_STARTED ~0u
 #define BLOCK sizeof(uint64_t)
-#define END_OF_KNOWN ((1ul << (12 + MJ_READABLE_BITS + MJ_READABLE_TAG)) - MJ_PAGE)
+#define END_OF_KNOWN ((1ul << (MJ_READABLE_BITS + MJ_READABLE_TAG)) - 1) /* a page's number */
 #define KEYS_BUT_0                                                                                 \
     0x55555554u /* in PKRU: may not be read, as a thread has it that changed none                  \
                  */
@@ -87,11 +87,14 @@ static int has_no_keys(const struct mj_control *control) {
     return (rights & KEYS_BUT_0) == KEYS_BUT_0;
 }
 
+/* Neither the first page nor one for which a word of the table has no bits. */
+static int can_be_known(uint64_t page) { return page - 1 < END_OF_KNOWN - 1; }
+
 static enum page ask_for(const struct mj_control *control, uint64_t page) {
     register long r10 __asm__("r10") = 8; /* bytes of a set of signals */
     long result;
 
-    if (!has_no_keys(control))
+    if (!can_be_known(page) || !has_no_keys(control))
         return UNKNOWN;
     __asm__ __volatile__("syscall"
                          : "=a"(result)
@@ -108,7 +111,7 @@ static enum page page_at(const struct mj_control *control, uint64_t address, uin
     const uint64_t word = mj_readable_word(page, window);
     uint64_t *known = (uint64_t *)mj_part(control, MJ_PART_READABLE) + mj_readable_place(page);
 
-    if (address - MJ_PAGE >= END_OF_KNOWN - MJ_PAGE)
+    if (!can_be_known(page))
         return UNKNOWN;
     if (__atomic_load_n(known, __ATOMIC_RELAXED) == word)
         return READABLE;
@@ -124,18 +127,16 @@ static enum page page_at(const struct mj_control *control, uint64_t address, uin
    them elsewhere. Returns whether the first can be read. */
 static int touch(const struct mj_control *control, uint64_t address, uint64_t size) {
     const uint64_t first = address / MJ_PAGE, last = (address + size - 1) / MJ_PAGE;
-    const int can_be =
-        address - MJ_PAGE < END_OF_KNOWN - MJ_PAGE && ask_for(control, first) == READABLE;
+    const int is_readable = ask_for(control, first) == READABLE;
 
-    if (can_be && last != first)
+    if (is_readable && last != first)
         ask_for(control, last);
-    return can_be;
+    return is_readable;
 }
 
 int mj_is_readable(const struct mj_control *control, uint64_t address, uint64_t *counter) {
     if (!(control->cpu_flags & MJ_CPU_TSC))
-        return address - MJ_PAGE < END_OF_KNOWN - MJ_PAGE &&
-               ask_for(control, address / MJ_PAGE) == READABLE;
+        return ask_for(control, address / MJ_PAGE) == READABLE;
     if (!*counter)
         *counter = mj_counter();
     return page_at(control, address, *counter) == READABLE;
@@ -266,7 +267,6 @@ uint64_t mj_copy(const struct mj_control *control, char *to, const char *from, u
     if (control->cpu_flags & MJ_CPU_RTM) {
         long length = by_transaction(to + done, from + done, wanted, text);
 
-        *whole = 1;
         if (length < 0 && touch(control, (uint64_t)from + done, wanted))
             length = by_transaction(to + done, from + done, wanted, text);
         if (length >= 0)

@@ -60,7 +60,7 @@ __attribute__((noinline)) static void add(const struct heap *heap, uint64_t site
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-__attribute__((noinline)) static uint64_t near_place(uint64_t key) {
+static uint64_t near_place(uint64_t key) {
     const uint64_t area = key >> NEAR;
 
     return mj_hash(&area, 1) + (key >> 4 & ((1ul << (NEAR - 4)) - 1));
@@ -140,8 +140,7 @@ __attribute__((noinline)) static int put(const struct heap *heap, const struct m
 
 /* malloc_usable_size, by the rules of allocators: those of glibc stand in malloc/malloc.c
    (request2size, sysmalloc_mmap), and those of jemalloc in its manual ("IMPLEMENTATION NOTES"). */
-__attribute__((noinline)) static uint64_t given(const struct heap *heap,
-                                                const struct asked *asked) {
+static uint64_t given(const struct heap *heap, const struct asked *asked) {
     const uint64_t size = asked->asked;
 
     if (heap->how->header_at) { /* glibc's word before the block: its flags, and 2: a mapping */
@@ -187,7 +186,7 @@ __attribute__((noinline)) static void change_live(const struct heap *heap, uint6
 static uint64_t site_of(const struct mj_block *block) { return block->where & MJ_NO_SITE; }
 
 /* This thread and CPU, and a site. */
-__attribute__((noinline)) static uint64_t where(const struct heap *heap, uint64_t site) {
+static uint64_t where(const struct heap *heap, uint64_t site) {
     return (uint64_t)heap->tid << 32 | (uint64_t)(uint16_t)mj_cpu(heap->table->control) << 16 |
            site;
 }
@@ -374,8 +373,7 @@ static void note_thread(const struct heap *heap) {
         __atomic_fetch_or(word, bit, __ATOMIC_RELAXED);
 }
 
-__attribute__((noinline)) static uint64_t number_of_site(const struct heap *heap,
-                                                         const uint64_t *numbers) {
+static uint64_t number_of_site(const struct heap *heap, const uint64_t *numbers) {
     const struct mj_pairing *how = heap->how;
     const uint64_t stack = how->stack_at ? numbers[how->stack_at - 1] : 0;
     const uint64_t marker = mj_id(heap->table->control, (const struct mj_marker *)how->marker);
@@ -388,7 +386,7 @@ __attribute__((noinline)) static uint64_t number_of_site(const struct heap *heap
     return number < 0 ? MJ_NO_SITE : (uint64_t)number;
 }
 
-__attribute__((noinline)) static void step(const struct heap *heap, const uint64_t *numbers) {
+static void step(const struct heap *heap, const uint64_t *numbers) {
     const struct mj_pairing *how = heap->how;
     const uint64_t header = how->header_at ? numbers[how->header_at - 1] : 0;
     struct asked asked = {how->step, numbers[0], numbers[1], header, MJ_NO_SITE};

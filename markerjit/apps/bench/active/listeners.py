@@ -157,15 +157,11 @@ def hooked(loops: Loops, place: Place) -> Iterator[Listener]:
         yield listener
 
 
-def hooked_by_xray(name: str) -> Opening:
-    """The same in a process of its own, which has one handler."""
-
-    @contextmanager
-    def opening(loops: Loops, place: Place) -> Iterator[Listener]:
-        with hooked(loops, place) as listener:
-            yield listener
-
-    return opening
+@contextmanager
+def hooked_by_xray(loops: Loops, place: Place) -> Iterator[Listener]:
+    """The same of XRay's handler, of which a process has one. Raises MarkerError."""
+    with hooked(loops, place) as listener:
+        yield listener
 
 
 @contextmanager
@@ -416,7 +412,6 @@ Starting = Callable[
     [Sequence[Path], Sequence[int], Place], AbstractContextManager[tuple[Crew, Place]]
 ]
 
-XRAY = {name: hooked_by_xray(name) for name in (listened.XRAY_ENTRY, listened.XRAY_BOTH)}
 LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
     (probes, (listened.NOBODY, listened.EMPTY, listened.COUNT, listened.RECORD)),
     (questions, tuple(listened.QUESTIONS)),
@@ -427,7 +422,8 @@ LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
     *((recording(name), (name,)) for name in listened.OPTIONS),
     *((function(name), (name,)) for name in listened.FUNCTIONS),
     (hooked, (listened.HOOK,)),
-    *((opening, (name,)) for name, opening in XRAY.items()),
+    (hooked_by_xray, (listened.XRAY_ENTRY,)),
+    (hooked_by_xray, (listened.XRAY_BOTH,)),
     (hooked_by_frida, (listened.FRIDA,)),
     (hooked_by_uftrace, (listened.UFTRACE,)),
     (kernel, tuple(UPROBES)),
@@ -440,6 +436,6 @@ LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
 CREWS: Mapping[Opening, Starting] = {
     ust: crew_of_lttng,
     hooked_by_uftrace: crew_of_uftrace,
-    **dict.fromkeys(XRAY.values(), crew_of_xray),
+    hooked_by_xray: crew_of_xray,
 }
 """The crews that are not started as all others are."""
