@@ -15,7 +15,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Mapping as Map
 from contextlib import suppress
+from functools import lru_cache
 
 from markerjit.errors import MemoryFault, Unsupported
 from markerjit.memory import Mapping
@@ -25,6 +27,15 @@ from markerjit.x86.forms import POP_RAX_RET, SIGRETURN, SYSCALL_RET
 
 _PIECE = 1 << 20
 _OVERLAP = 16  # more than a pattern has
+_FILES = 64
+_PATTERNS = {
+    "syscall_ret": (SYSCALL_RET,),
+    "sigreturn": SIGRETURN,
+    "pop_rax_ret": (POP_RAX_RET,),
+}
+_LONGEST = max(len(pattern) for patterns in _PATTERNS.values() for pattern in patterns)
+_ENOUGH = frozenset(("syscall_ret", "sigreturn"))
+"""Where both are known no more code is read."""
 
 
 class Gadgets(NamedTuple):
@@ -38,16 +49,13 @@ class Gadgets(NamedTuple):
 def find_gadgets(read: Callable[[RemoteAddress, int], bytes], maps: Sequence[Mapping]) -> Gadgets:
     """The gadgets in the executable mappings. Raises Unsupported where one is missing."""
     addresses: dict[str, RemoteAddress] = {}
-    for start, code in _code(read, maps):
-        for name, patterns in (
-            ("syscall_ret", (SYSCALL_RET,)),
-            ("sigreturn", SIGRETURN),
-            ("pop_rax_ret", (POP_RAX_RET,)),
-        ):
-            at = _first(code, patterns)
-            if at is not None:
-                addresses.setdefault(name, RemoteAddress(start + at))
-        if "syscall_ret" in addresses and "sigreturn" in addresses:
+    executable = [
+        mapping for mapping in maps if mapping.executable and mapping.path != "[vsyscall]"
+    ]
+    for mapping in sorted(executable, key=_transience):  # the most permanent ones first
+        for name, offset in _offsets_in(read, mapping).items():
+            addresses.setdefault(name, RemoteAddress(mapping.start + offset))
+        if addresses.keys() >= _ENOUGH:
             break
     none = RemoteAddress(0)
     gadgets = Gadgets(
@@ -64,15 +72,49 @@ def find_gadgets(read: Callable[[RemoteAddress, int], bytes], maps: Sequence[Map
     return gadgets
 
 
-def _code(
-    read: Callable[[RemoteAddress, int], bytes], maps: Sequence[Mapping]
-) -> Iterator[tuple[RemoteAddress, bytes]]:
-    """The code of the executable mappings, the most permanent ones first."""
-    executable = [
-        mapping for mapping in maps if mapping.executable and mapping.path != "[vsyscall]"
-    ]
-    for mapping in sorted(executable, key=_transience):
-        yield from _pieces(read, mapping)
+def _offsets_in(read: Callable[[RemoteAddress, int], bytes], mapping: Mapping) -> dict[str, int]:
+    """The gadgets of a mapping, from its start. In a file they are looked for once: in the next
+    process they are there, or it is another file."""
+    if not mapping.inode:
+        return _search(read, mapping)
+    offsets = _known(mapping.device, mapping.inode, mapping.path, mapping.offset, mapping.size)
+    if not _are_there(read, mapping, offsets):
+        offsets.clear()
+        offsets.update(_search(read, mapping))
+    return offsets
+
+
+@lru_cache(_FILES)
+def _known(device: str, inode: int, path: str, offset: int, size: int) -> dict[str, int]:
+    """Where the gadgets of this part of a file were in the process that was asked last; filled in
+    by the search."""
+    return {}
+
+
+def _are_there(
+    read: Callable[[RemoteAddress, int], bytes], mapping: Mapping, offsets: Map[str, int]
+) -> bool:
+    """Whether a mapping has enough of them, and each of these."""
+    try:
+        return offsets.keys() >= _ENOUGH and all(
+            read(RemoteAddress(mapping.start + offset), _LONGEST).startswith(_PATTERNS[name])
+            for name, offset in offsets.items()
+        )
+    except MemoryFault:
+        return False
+
+
+def _search(read: Callable[[RemoteAddress, int], bytes], mapping: Mapping) -> dict[str, int]:
+    """The same from its code, of which no more is read than is needed to find enough."""
+    offsets: dict[str, int] = {}
+    for start, code in _pieces(read, mapping):
+        for name, patterns in _PATTERNS.items():
+            at = _first(code, patterns)
+            if at is not None:
+                offsets.setdefault(name, start + at - mapping.start)
+        if offsets.keys() >= _ENOUGH:
+            break
+    return offsets
 
 
 def _pieces(

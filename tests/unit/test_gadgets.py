@@ -9,6 +9,7 @@ import pytest
 from markerjit.errors import Unsupported
 from markerjit.memory import FakeMemory, Mapping, ProcessMemory, read_maps
 from markerjit.memory.maps import parse_maps
+from markerjit.model import RemoteAddress
 from markerjit.remote.gadgets import find_gadgets
 from markerjit.x86.forms import POP_RAX_RET, SIGRETURN, SYSCALL_RET
 
@@ -148,6 +149,48 @@ def test_a_mapping_that_cannot_be_read_is_passed_over() -> None:
     memory = memory_of(vdso=SYSCALL_RET + SIGRETURN[0])
 
     assert find_gadgets(memory.read, MAPS).syscall_ret == VDSO + len(PADDING)
+
+
+def of_file(start: int, inode: int) -> Mapping:
+    (mapping,) = parse_maps(f"{start:x}-{start + SIZE:x} r-xp 0 08:01 {inode} /lib/libc.so.6\n")
+    return mapping
+
+
+def test_the_next_process_with_the_same_file_is_asked_at_these_places_alone() -> None:
+    memory = memory_of(program=b"", libc=SYSCALL_RET + SIGRETURN[0] + POP_RAX_RET)
+    other = FakeMemory({VDSO: memory.read(RemoteAddress(LIBC), SIZE)})
+    sizes: list[int] = []
+
+    def read(address: RemoteAddress, size: int) -> bytes:
+        sizes.append(size)
+        return other.read(address, size)
+
+    first = find_gadgets(memory.read, [of_file(LIBC, 7)])
+    second = find_gadgets(read, [of_file(VDSO, 7)])
+
+    assert [at - VDSO for at in second] == [at - LIBC for at in first]
+    assert max(sizes) < len(PADDING)
+
+
+def test_another_file_under_the_same_number_is_looked_through() -> None:
+    """Such as one that was written over, or of a file system that gives a number twice."""
+    before = memory_of(libc=SYSCALL_RET + SIGRETURN[0])
+    after = memory_of(libc=SIGRETURN[1] + SYSCALL_RET)
+    find_gadgets(before.read, [of_file(LIBC, 8)])
+
+    gadgets = find_gadgets(after.read, [of_file(LIBC, 8)])
+
+    start = LIBC + len(PADDING)
+    assert gadgets == (start + len(SIGRETURN[1]), start, 0)
+
+
+def test_a_part_that_is_not_there_any_more_is_not_taken_from_before() -> None:
+    before = memory_of(libc=SYSCALL_RET + SIGRETURN[0])
+    after = memory_of(libc=SYSCALL_RET)
+    find_gadgets(before.read, [of_file(LIBC, 9)])
+
+    with pytest.raises(Unsupported):
+        find_gadgets(after.read, [of_file(LIBC, 9)])
 
 
 def test_this_very_process_has_what_is_needed() -> None:
