@@ -81,17 +81,24 @@ def _is_glibc_thread(memory: Memory, thread: Thread) -> bool:
 
 def find_clock(memory: Memory, maps: Sequence[Mapping]) -> RemoteAddress:
     """The vDSO's clock_gettime in the target, which has the same vDSO as we; 0 where it has not."""
-    ours, theirs = _vdso(read_maps(os.getpid())), _vdso(maps)
+    (content, function), theirs = _own_vdso(), _vdso(maps)
+    if theirs is None or theirs.size != len(content):
+        return RemoteAddress(0)
+    same = memory.read(theirs.start, theirs.size) == content
+    return RemoteAddress(theirs.start + function if same else 0)
+
+
+@cache
+def _own_vdso() -> tuple[bytes, int]:
+    """The bytes of our own vDSO, and where in it clock_gettime is; no bytes where there is none."""
+    ours = _vdso(read_maps("self"))
     try:
         function = ctypes.cast(ctypes.CDLL("linux-vdso.so.1").__vdso_clock_gettime, ctypes.c_void_p)
     except (OSError, AttributeError):
-        return RemoteAddress(0)
-    if ours is None or theirs is None or not function.value:
-        return RemoteAddress(0)
-    same = memory.read(theirs.start, theirs.end - theirs.start) == ctypes.string_at(
-        ours.start, ours.end - ours.start
-    )
-    return RemoteAddress(theirs.start + function.value - ours.start if same else 0)
+        return b"", 0
+    if ours is None or not function.value:
+        return b"", 0
+    return ctypes.string_at(ours.start, ours.size), function.value - ours.start
 
 
 def _vdso(maps: Sequence[Mapping]) -> Mapping | None:
@@ -105,8 +112,13 @@ def _tid_offsets(memory: Memory, thread: Thread, tid: int) -> set[int]:
         block = memory.read(thread.fs_base, to_page_end)
         block += memory.read(RemoteAddress(thread.fs_base + to_page_end), PAGE)
     pattern = tid.to_bytes(4, "little")
-    limit = min(len(block), _TCB_SIZE) - 3
-    return {offset for offset in range(0, limit, 4) if block[offset : offset + 4] == pattern}
+    offsets: set[int] = set()
+    at = block.find(pattern, 0, _TCB_SIZE)
+    while at >= 0:
+        if not at % 4:
+            offsets.add(at)
+        at = block.find(pattern, at + 1, _TCB_SIZE)
+    return offsets
 
 
 def heap_start(pid: int) -> int:
@@ -117,6 +129,7 @@ def heap_start(pid: int) -> int:
     return 0
 
 
+@cache
 def possible_cpus() -> int:
     """How many CPU numbers there can be: /sys/devices/system/cpu/possible, such as 0-127."""
     try:

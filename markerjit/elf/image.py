@@ -15,12 +15,13 @@ import stat
 import struct
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from types import TracebackType
 from typing import Self
 
 from markerjit.elf.rawnotes import iterate_notes
 from markerjit.errors import BadFile, BadNote, MemoryFault, Unsupported
-from markerjit.model import RemoteAddress
+from markerjit.model import RemoteAddress, new
 from markerjit.tuples import NamedTuple
 
 Read = Callable[[RemoteAddress, int], bytes]
@@ -39,6 +40,8 @@ PF_X = 1
 PF_W = 2
 
 _PAGE = 4096
+_TABLES = 64
+"""Of objects, whose segments are kept: the processes of a fleet have the same ones."""
 _IDENT = struct.Struct("<4sBBB9x")  # magic, class, data, version
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -139,13 +142,9 @@ class Image:
                 table = read_at(table_offset, size)
             except MemoryFault:
                 raise BadFile(f"{self.name}: its program headers are cut off") from None
-        self.segments = tuple(Segment._make(fields) for fields in _SEGMENT.iter_unpack(table))
-        if len(self.loaded()) > MAX_LOADED:
-            raise BadFile(f"{self.name}: it claims {len(self.loaded())} loaded segments")
-        if any(span.stop > MAX_ADDRESS for span in self.loaded()):
-            raise BadFile(f"{self.name}: it claims addresses that no program has")
-        if sum(segment.file_size for segment in self.note_segments()) > MAX_NOTE_BYTES:
-            raise BadFile(f"{self.name}: it claims more than {MAX_NOTE_BYTES >> 20} MiB of notes")
+        self.segments, trouble = _segments(table)
+        if trouble:
+            raise BadFile(f"{self.name}: it claims {trouble}")
 
 
 class MappedImage(Image):
@@ -294,6 +293,22 @@ def _open(path: str) -> int:
         os.close(file)
         raise BadFile(f"{path}: it is not a regular file")
     return file
+
+
+@lru_cache(_TABLES)
+def _segments(table: bytes) -> tuple[tuple[Segment, ...], str]:
+    """The segments of a table of program headers, and what they claim that nobody believes."""
+    segments = tuple(new(Segment, fields) for fields in _SEGMENT.iter_unpack(table))
+    loaded = [segment for segment in segments if segment.type == PT_LOAD]
+    notes = sum(segment.file_size for segment in segments if segment.type == PT_NOTE)
+    trouble = ""
+    if len(loaded) > MAX_LOADED:
+        trouble = f"{len(loaded)} loaded segments"
+    elif any(segment.end > MAX_ADDRESS for segment in loaded):
+        trouble = "addresses that no program has"
+    elif notes > MAX_NOTE_BYTES:
+        trouble = f"more than {MAX_NOTE_BYTES >> 20} MiB of notes"
+    return segments, trouble
 
 
 def _parse_header(name: str, head: bytes) -> tuple[int, int, int, int]:

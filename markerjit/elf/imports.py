@@ -13,7 +13,8 @@ Authority: System V gABI, chapters 5 (dynamic section) and 4 (string and symbol 
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from functools import lru_cache
 
 from markerjit.elf.image import PT_LOAD, Image
 from markerjit.errors import MemoryFault
@@ -26,6 +27,8 @@ _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ = 0, 1, 5, 6, 10
 _ENTRY = struct.Struct("<qQ")
 _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
 _SHN_UNDEF = 0
+_TABLES = 32
+"""Of objects, whose answers are kept: the processes of a fleet have the same libraries."""
 
 
 def needs_others(image: Image) -> bool:
@@ -36,7 +39,7 @@ def needs_others(image: Image) -> bool:
         return False
 
 
-def imports_any(image: Image, names: Collection[bytes]) -> bool:
+def imports_any(image: Image, names: tuple[bytes, ...]) -> bool:
     """Whether the object imports one of these functions, or its tables do not say."""
     try:
         tags = dict(dynamic_tags(image))
@@ -47,7 +50,7 @@ def imports_any(image: Image, names: Collection[bytes]) -> bool:
         if tags[_DT_STRSZ] > MAX_TABLE_BYTES:
             return True
         strings = image.read(strings_at, tags[_DT_STRSZ])
-        places = {place for name in names for place in _places(strings, name)}
+        places = _places(strings, names)
         if not places:
             return False
         # The number of symbols is not recorded. Linkers put the strings right behind them.
@@ -57,6 +60,11 @@ def imports_any(image: Image, names: Collection[bytes]) -> bool:
         symbols = image.read(symbols_at, size - size % _SYMBOL.size)
     except MemoryFault:
         return True
+    return _has_any_undefined(symbols, places)
+
+
+@lru_cache(_TABLES)
+def _has_any_undefined(symbols: bytes, places: frozenset[int]) -> bool:
     return any(_has_undefined(symbols, place) for place in places)
 
 
@@ -93,8 +101,13 @@ def _address(image: Image, value: int) -> int:
     return value - image.bias
 
 
-def _places(strings: bytes, name: bytes) -> Iterator[int]:
-    """The offsets of the name, which may also be the end of a longer name."""
+@lru_cache(_TABLES)
+def _places(strings: bytes, names: tuple[bytes, ...]) -> frozenset[int]:
+    """The offsets of the names, each of which may also be the end of a longer one."""
+    return frozenset(place for name in names for place in _places_of(strings, name))
+
+
+def _places_of(strings: bytes, name: bytes) -> Iterator[int]:
     at = strings.find(name + b"\0")
     while at >= 0:
         yield at

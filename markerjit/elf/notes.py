@@ -25,7 +25,7 @@ from operator import add, itemgetter
 
 from markerjit.elf.format import parse_format
 from markerjit.elf.image import PF_W, PF_X, Image, Segment
-from markerjit.elf.rawnotes import more_notes, parse_note
+from markerjit.elf.rawnotes import iterate_notes, more_notes, parse_note
 from markerjit.errors import BadNote, MemoryFault
 from markerjit.model import CType, Kind, Signature, TypeClass, new
 from markerjit.tuples import NamedTuple
@@ -221,6 +221,8 @@ class _Reader:
         except BadNote as problem:
             self.problems.append(problem)
             return
+        if OWNER not in data and _are_sound(data, segment.align):
+            return  # those of others, as most objects have
         start = 0
         while more_notes(data, start) and len(self.problems) < MAX_PROBLEMS:
             try:
@@ -492,6 +494,15 @@ class _Texts:
             self._blocks[start] = content
         self._block, self._block_start = content, start
         return content[address - start :]
+
+
+@lru_cache(maxsize=256)  # the processes of a fleet have the same libraries
+def _are_sound(data: bytes, align: int) -> bool:
+    """Whether none of the notes of a segment is malformed."""
+    try:
+        return all(iterate_notes(data, align))
+    except BadNote:
+        return False
 
 
 def _describe(content: bytes) -> _Description:

@@ -10,12 +10,12 @@ and the deleted file.
 from __future__ import annotations
 
 import os
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from markerjit.errors import BadMaps, NoSuchProcess
 from markerjit.memory.base import WhyNot, plain_refusal, proc_error
-from markerjit.model import RemoteAddress
+from markerjit.model import RemoteAddress, new
 from markerjit.tuples import NamedTuple
 
 _DELETED = " (deleted)"
@@ -90,29 +90,29 @@ def _parse_line(line: str) -> Mapping:
         span, permissions, offset, device, inode, *rest = line.split(" ", 5)
         start, end = span.split("-")
         major, minor = device.split(":")
-        readable, writable, executable, shared = map(_flag, permissions, ("r", "w", "x", "s"))
         path = rest[0].lstrip(" ").replace("\\012", "\n") if rest else ""
-        mapping = Mapping(
-            start=RemoteAddress(int(start, 16)),
-            end=RemoteAddress(int(end, 16)),
-            readable=readable,
-            writable=writable,
-            executable=executable,
-            shared=shared,
-            offset=int(offset, 16),
-            device=device,
-            inode=int(inode),
-            path=path.removesuffix(_DELETED),
-            deleted=path.endswith(_DELETED),
-        )
+        first, last, flags = int(start, 16), int(end, 16), _flags(permissions)
+        mapping = new(
+            Mapping,
+            (
+                first, last, *flags, int(offset, 16), device, int(inode),
+                path.removesuffix(_DELETED), path.endswith(_DELETED),
+            ),
+        )  # fmt: skip
     except ValueError:
         raise BadMaps(line) from None
     # int() accepts more than the kernel writes: signs, underscores, digits of other scripts.
     numbers = (start, end, offset, major, minor, inode)
     malformed = not all(numbers) or not _DIGITS.issuperset("".join(numbers))
-    if malformed or len(permissions) != 4 or mapping.start >= mapping.end:
+    if malformed or first >= last:
         raise BadMaps(line)
     return mapping
+
+
+@cache  # there are some thirty of them
+def _flags(permissions: str) -> tuple[bool, ...]:
+    """The four flags. Raises ValueError for a text that is not of four."""
+    return tuple(_flag(*each) for each in zip(permissions, "rwxs", strict=True))
 
 
 def _flag(char: str, letter: str) -> bool:
