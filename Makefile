@@ -47,7 +47,7 @@ demo: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 
 bench: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 	@rm -f build/bench.json build/bench.html
-	@$(VENV)/markerjit bench dormant active toggle --seconds 600 --args 1,2,4,8 --json build/bench.json --html build/bench.html
+	@$(VENV)/markerjit bench --seconds 600 --args 1,2,4,8 --json build/bench.json --html build/bench.html
 
 bench-real: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 	@rm -f build/bench-real.json build/bench-real.html

@@ -13,7 +13,15 @@ from markerjit.apps.bench.active import measure as active
 from markerjit.apps.bench.course import Course
 from markerjit.apps.bench.measure import Kind
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import QUICK_S, Piece, Plan, Progress, Step, usual
+from markerjit.apps.bench.sampling.plan import (
+    QUICK_S,
+    OutOfTime,
+    Piece,
+    Plan,
+    Progress,
+    Step,
+    usual,
+)
 from markerjit.apps.bench.sampling.results import Measured
 from markerjit.apps.bench.toggle import measure as toggle
 from markerjit.apps.bench.toggle.ways import CONTROLLER, FIRST, LIBRARY, WAYS
@@ -98,6 +106,72 @@ def test_slow_preparing_makes_the_rest_be_expected_to_be_slow() -> None:
     assert course.grant("a", 3) == pytest.approx(6), "which is free now"
 
 
+def leaving(clock: Clock, seconds: float, *pieces: Piece) -> Course:
+    return Course(pieces, seconds, lambda *_: None, clock, may_leave=True)
+
+
+def test_piece_whose_compiling_is_too_slow_is_given_up_as_soon_as_that_shows() -> None:
+    clock = Clock()
+    slow = piece("slow", 1, 2, 5)
+    course = leaving(clock, 100, piece("a", 1, 20), slow, piece("b", 1, 2, 5))
+    course.tell("a", 1)
+
+    course.tell("prepare slow", 0)
+    clock.now += 4
+    course.tell("prepare slow", 0.01)  # it may just have begun
+    clock.now += 2
+    with pytest.raises(OutOfTime):
+        course.tell("prepare slow", 0.05)  # 120 s in all
+
+    course.leave(slow.steps)
+    assert not course.has_room(slow.steps), "what was done of it tells how slow all of it is"
+
+
+def test_piece_that_still_measures_after_the_time_is_given_up() -> None:
+    clock = Clock()
+    course = leaving(clock, 10, piece("a", 1, 5, 5), piece("b", 1, 5, 5))
+    course.tell("a", 0)
+    clock.now += 10.5
+    course.tell("a", 1)
+    clock.now += 1
+
+    with pytest.raises(OutOfTime):
+        course.tell("a", 1)
+
+
+def test_piece_that_a_run_is_no_use_without_is_not_given_up() -> None:
+    clock = Clock()
+    course = leaving(clock, 10, piece("a", 1, 5))
+    course.tell("prepare a", 0)
+
+    for title, done in (("prepare a", 0.1), ("a", 0.1), ("a", 1)):
+        clock.now += 100
+        course.tell(title, done)
+
+
+def test_time_of_what_does_not_fit_anyway_is_given_to_what_does() -> None:
+    course = leaving(Clock(), 10, piece("a", 2, 5), piece("vast", 100, 5, 5), piece("b", 2, 5, 5))
+
+    assert course.grant("a", 5) == pytest.approx(3)
+    assert course.grant("vast", 5) == 0
+
+
+def test_kinds_of_work_are_slow_each_by_itself() -> None:
+    clock = Clock()
+    link = Piece("b", [Step("link: b", 1, True), Step("b", 1)], 1)
+    course = leaving(clock, 30, Piece("a", [
+        Step("compile: a", 1, True), Step("link: a", 1, True), Step("a", 1)
+    ], 0), link, piece("c", 1, 1, 1))  # fmt: skip
+    course.tell("compile: a", 0)
+    clock.now += 20
+    course.tell("link: a", 0)
+    clock.now += 1
+    course.tell("a", 0)
+
+    assert course.has_room(link.steps)
+    assert not course.has_room([Step("compile: b", 1, True)])
+
+
 class FakeKinds:
     """Kinds whose pieces take as long to prepare as they say, and no time to measure."""
 
@@ -156,6 +230,27 @@ def test_most_important_pieces_come_first_and_those_without_time_are_named(
         "b; c": "20 s do not hold it here; more --seconds, or markerjit bench dormant"
     }
     assert fakes.closed == ["toggle", "dormant"]
+
+
+def test_piece_that_is_given_up_is_named_and_the_others_are_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fakes = FakeKinds(
+        monkeypatch,
+        dormant=[piece("a", 1, 1), piece("b", 1, 1, 3), piece("c", 1, 1, 5)],
+        toggle=[piece("d", 1, 1, 4)],
+    )
+
+    def give_up_b(course: Course, title: str, done: float) -> None:
+        if title == "b":
+            raise OutOfTime(title)
+
+    monkeypatch.setattr(Course, "_check", give_up_b)
+    parts, missing = run(Plan(20), monkeypatch)
+
+    assert fakes.began == ["a", "b", "d"]
+    assert parts == ["a", "d"]
+    assert list(missing) == ["b; c"]
 
 
 def test_what_was_asked_for_by_name_is_measured_however_long_it_takes(

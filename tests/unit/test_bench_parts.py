@@ -124,7 +124,8 @@ def test_many_sites_are_all_visited_each_with_a_word_of_its_own(
         pytest.skip(why)
     part = large.compile_part(form, place, tmp_path)
 
-    (first, other) = large.link(part, 3, place, layouts=2)
+    copies = large.copy(part, 3)
+    first, other = (large.link(copies, layout, place) for layout in range(2))
 
     visited = look_at(first.path, place.runner).hot
     assert visited is not None

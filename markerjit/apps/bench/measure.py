@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -25,7 +25,7 @@ from markerjit.apps.bench.sampling.build import CFLAGS, Missing
 from markerjit.apps.bench.sampling.figures import counted
 from markerjit.apps.bench.sampling.form import Form
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import Piece, Plan, Progress
+from markerjit.apps.bench.sampling.plan import OutOfTime, Piece, Plan, Progress
 from markerjit.apps.bench.toggle import measure as toggle
 from markerjit.apps.bench.toggle import once
 from markerjit.apps.bench.toggle.ways import WAYS
@@ -119,12 +119,12 @@ def run(plan: Plan, show: Show) -> Run:
             for number, piece in ahead:
                 # A kind measures its pieces in order, so what comes after one that is left is too.
                 is_left = number in left or not course.has_room(piece.steps)
-                if piece.rank and not plan.is_chosen and is_left:
-                    left.setdefault(number, []).append(piece.title)
-                    course.leave(piece.steps)
-                else:
-                    more = next(measuring[number])
-                    by_kind[number] = by_kind[number].with_more(more)
+                if not (piece.rank and not plan.is_chosen and is_left):
+                    with suppress(OutOfTime):
+                        by_kind[number] = by_kind[number].with_more(next(measuring[number]))
+                        continue
+                left.setdefault(number, []).append(piece.title)
+                course.leave(piece.steps)
         except KeyboardInterrupt as error:
             if not any(measured.parts for measured in by_kind):
                 raise

@@ -34,7 +34,7 @@ _HERE = "more than one thread"
 _COMPILING, _SWITCHING, _MEASURING = (
     "compiling: active markers", "switching listeners on", "active markers"
 )  # fmt: skip
-_COMPILE_S, _SWITCH_S = 0.03, 0.7
+_COMPILE_S, _SWITCH_S = 0.06, 0.7
 """Estimates for a step's share of the run. Most forms share their objects with another."""
 
 
@@ -90,11 +90,13 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
         missing += lacking + _of_a_first_look(plan)
         objects = _objects(selected, plan.layouts, within, progress)
         stations: list[_Station] = []
-        for opening, names in LISTENERS:
-            forms = [form for form in selected if form.by in names]
-            if not forms:
-                continue
-            progress(_SWITCHING, len(stations) / len(LISTENERS))
+        crews = [
+            (opening, forms)
+            for opening, names in LISTENERS
+            if (forms := [form for form in selected if form.by in names])
+        ]
+        for number, (opening, forms) in enumerate(crews):
+            progress(_SWITCHING, number / len(crews))
             starting = CREWS.get(opening, own_crew)
             try:
                 loops, own = _loops(starting, forms, objects, cpus, within, stack)

@@ -121,30 +121,44 @@ def compile_part(form: Form, place: Place, directory: Path) -> Part:
     return Part(form, target)
 
 
-def link(part: Part, copies: int, place: Place, *, layouts: int) -> list[Object]:
-    """Link copies of a part into one object, in several orders. Raises Refused, DoesNotCompile."""
+class Copies(NamedTuple):
+    """A number of copies of a part, and what else is linked with them."""
+
+    part: Part
+    paths: list[Path]
+    ways: Path
+    driver: Path
+
+
+def copy(part: Part, copies: int) -> Copies:
+    """A number of copies of a part. Raises Refused."""
     if shutil.which("objcopy") is None or shutil.which("nm") is None:
         raise Refused("the bench with many sites needs objcopy and nm; apt-get install binutils")
-    form, directory = part.form, part.path.parent
-    cc = compiler(form, place.compiler)
+    directory = part.path.parent
     names = _names(part.path)
-    parts = [_copy(part.path, number, names) for number in range(copies)]
+    paths = [_copy(part.path, number, names) for number in range(copies)]
     ways = directory / "ways.ld"  # ld takes a file of assignments for a script to add
     ways.write_text(_ways(copies))
     driver = directory / "driver.c"
     driver.write_text(_DRIVER.format(sites=FUNCTIONS * copies))
-    objects = []
-    for layout in range(layouts):
-        chance = random.Random(layout)
-        order = chance.sample(parts, copies)
-        pad = directory / f"pad-{layout}.s"
-        pad.write_text(_PAD.format(bytes=16 * chance.randrange(1, 256)))
-        target = directory / f"{copies}-{layout}.so"
-        compile_with(driver, [cc, *CFLAGS, "-g0", "-shared", "-o", str(target), str(pad),
-                      str(driver), *map(str, order), str(ways),
-                      *(f"-l{library}" for library in form.libraries)])  # fmt: skip
-        objects.append(Object(form, layout, target))
-    return objects
+    return Copies(part, paths, ways, driver)
+
+
+def link(copies: Copies, layout: int, place: Place) -> Object:
+    """Link copies of a part into one object, in an order of their own for each layout. Raises
+    DoesNotCompile."""
+    form, directory = copies.part.form, copies.part.path.parent
+    chance = random.Random(layout)
+    order = chance.sample(copies.paths, len(copies.paths))
+    pad = directory / f"pad-{layout}.s"
+    pad.write_text(_PAD.format(bytes=16 * chance.randrange(1, 256)))
+    target = directory / f"{len(copies.paths)}-{layout}.so"
+    compile_with(copies.driver, [
+        compiler(form, place.compiler), *CFLAGS, "-g0", "-shared", "-o", str(target), str(pad),
+        str(copies.driver), *map(str, order), str(copies.ways),
+        *(f"-l{library}" for library in form.libraries),
+    ])  # fmt: skip
+    return Object(form, layout, target)
 
 
 def _names(part: Path) -> list[str]:

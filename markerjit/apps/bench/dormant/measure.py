@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from markerjit.apps.bench.sampling.plan import Piece, Plan, Progress, Step
 CONTROL = "the bench itself: a chain of additions, and more of them"
 
 
-_COMPILE_S, _PLACE_S, _COUNT_S, _PART_S, _LINK_S = 0.05, 0.015, 0.1, 1.0, 0.1
+_COMPILE_S, _PLACE_S, _COUNT_S = 0.05, 0.015, 0.1
+_PART_S, _COPY_S, _LINK_S = 3.0, 0.01, 0.0125
 """Estimates for a step's share of the run: compiling a loop, putting it at a place, counting its
-instructions, compiling a part of the large setting, linking it."""
+instructions; compiling a part of the large setting, copying a part, linking a copy."""
 
 
 def measure(plan: Plan, place: Place, progress: Progress) -> Generator[results.Measured]:
@@ -53,19 +54,29 @@ def pieces(plan: Plan) -> Iterator[Piece]:
             Step(_compiling(title), _building(forms, plan), is_fixed=True),
             Step(title, _share(plan)),
             Step(_counting(title), forms * _COUNT_S, is_fixed=True),
-        ], 3 if computed else 0)  # fmt: skip
+        ], _rank(args, computed, plan))  # fmt: skip
+    before = 0
     for parts in plan.parts:
         sites = parts * large.FUNCTIONS
         title = _large_title(sites)
         steps = [
-            Step(_linking(sites), forms * plan.layouts * _LINK_S, is_fixed=True),
+            Step(_copying(sites), forms * max(parts - before, 1) * _COPY_S, is_fixed=True),
+            Step(_linking(sites), forms * plan.layouts * parts * _LINK_S, is_fixed=True),
             Step(title, _share(plan)),
         ]
         if parts == plan.parts[0]:
             steps.insert(0, Step(_compiling(large.TITLE), forms * _PART_S, is_fixed=True))
         if parts == min(plan.parts):
             steps.append(Step(_counting(title), forms * _COUNT_S, is_fixed=True))
+        before = max(before, parts)
         yield Piece(title, steps, 5)
+
+
+def _rank(args: int, computed: bool, plan: Plan) -> int:
+    """A run has one small loop at least."""
+    if computed:
+        return 3
+    return 0 if args == plan.args[0] else 1
 
 
 def _building(forms: int, plan: Plan) -> float:
@@ -89,8 +100,12 @@ def _counting(title: str) -> str:
     return f"counting instructions: {title}"
 
 
+def _copying(sites: int) -> str:
+    return f"copying: {counted(sites, 'site')}"
+
+
 def _linking(sites: int) -> str:
-    return f"linking {counted(sites, 'site')}"
+    return f"linking: {counted(sites, 'site')}"
 
 
 def _large_title(sites: int) -> str:
@@ -196,11 +211,13 @@ def _large(
         for parts in plan.parts:
             sites = parts * large.FUNCTIONS
             title = _large_title(sites)
-            linked = at_once(
-                partial(large.link, copies=parts, place=place, layouts=plan.layouts), compiled,
+            copies = at_once(
+                partial(large.copy, copies=parts), compiled, partial(progress, _copying(sites))
+            )
+            objects = at_once(
+                lambda each: large.link(*each, place), product(copies, range(plan.layouts)),
                 partial(progress, _linking(sites)),
             )  # fmt: skip
-            objects = list(chain.from_iterable(linked))
             progress(title, 0)
             limits = Limits(plan.grant(title, _share(plan)))
             comparison = compare_objects(objects, place, limits, title, progress, sites=sites)

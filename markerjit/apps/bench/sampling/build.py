@@ -7,7 +7,7 @@ import random
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from itertools import product
 from pathlib import Path
 from typing import TypeVar
@@ -23,6 +23,9 @@ _COMPILING = 0.6
 """The part of building that is compiling; the others are assembling and linking."""
 _SKIP = "bench_skip"
 """The symbol that stands in assembly for the bytes before the code."""
+_TICK_S = 0.5
+_compilers: set[subprocess.Popen[str]] = set()
+"""Those that run."""
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
 
@@ -168,18 +171,28 @@ def at_once(
     items: Iterable[_Item],
     progress: Callable[[float], None] = lambda done: None,
 ) -> list[_Made]:
-    """The work done on each item, as many at a time as there are CPUs. After an error, or when we
-    are interrupted, no more are begun."""
-    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
-    ahead = list(items)
-    made: list[_Made] = []
+    """The work done on each item, as many at a time as there are CPUs. `progress` is told now and
+    then how much is done or begun, which is the most that can be done by now. After an error, or
+    when we are interrupted, no more are begun, and compilers are ended."""
+    workers = len(os.sched_getaffinity(0))
+    pool = ThreadPoolExecutor(workers)
+    futures = [pool.submit(work, item) for item in items]
+    left = set(futures)
     try:
-        for each in pool.map(work, ahead):
-            made.append(each)
-            progress(len(made) / len(ahead))
-        return made
+        while left:
+            done, left = wait(left, _TICK_S, FIRST_COMPLETED)
+            for future in done:
+                future.result()
+            begun = len(futures) - max(len(left) - workers, 0)
+            progress((begun - 0.5 * bool(left)) / len(futures))
+        return [future.result() for future in futures]
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in list(_compilers):
+            process.kill()
+        raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown()
 
 
 def file_name(form: Form) -> str:
@@ -189,8 +202,14 @@ def file_name(form: Form) -> str:
 
 def compile_with(source: Path, command: Sequence[str]) -> None:
     """Run a compiler. Raises DoesNotCompile, with what it says of `source`."""
-    process = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    nothing = subprocess.DEVNULL
+    with subprocess.Popen(
+        command, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, text=True
+    ) as process:
+        _compilers.add(process)
+        try:
+            _, complaints = process.communicate()
+        finally:
+            _compilers.discard(process)
     if process.returncode:
-        raise DoesNotCompile(source, process.stderr)
+        raise DoesNotCompile(source, complaints)

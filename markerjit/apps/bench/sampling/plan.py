@@ -8,9 +8,14 @@ from pathlib import Path
 from markerjit.tuples import NamedTuple
 
 Progress = Callable[[str, float], None]
-"""A function that is called with the work at hand, and the part of it that is done, from 0 to 1."""
+"""A function that is called with the work at hand, and the part of it that is done, from 0 to 1. It
+may raise OutOfTime, which ends the piece."""
 Grant = Callable[[str, float], float]
 """A function from a step that measures and its planned seconds to those that it gets."""
+
+
+class OutOfTime(Exception):
+    """Raised by Progress where a piece of a run cannot end in time any more."""
 
 
 class Step(NamedTuple):
@@ -20,6 +25,11 @@ class Step(NamedTuple):
     title: str
     seconds: float
     is_fixed: bool = False
+
+    @property
+    def work(self) -> str:
+        """What is done, without on what: steps of the same work are slow or quick together."""
+        return self.title.partition(":")[0]
 
 
 class Piece(NamedTuple):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from markerjit.apps.bench.sampling.build import Missing
+from markerjit.apps.bench.sampling.build import Missing, at_once
 from markerjit.apps.bench.sampling.form import is_asked_for
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import QUICK_S, Piece, Plan, Progress, Step
@@ -23,6 +23,8 @@ from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, DEFAULT, FIRST, WAYS,
 _START_S, _COMMANDS_S = 0.3, 3.0
 """Estimates for a step's share of the run: building and starting a program for each way, and the
 fewest commands."""
+_BUILDING = 0.5
+"""The part of that which is building."""
 
 
 def measure(plan: Plan, place: Place, progress: Progress) -> Generator[Measured]:
@@ -107,10 +109,12 @@ def _of_setting(
     title, only = _title(setting), plan.only
     progress(_starting(setting), 0)
     ways = _ways(plan)
-    programs = {
-        mode: program.build(setting.sites, mode, place, directory)
-        for mode in dict.fromkeys(way.compiled for way in ways)
-    }
+    modes = list(dict.fromkeys(way.compiled for way in ways))
+    built = at_once(
+        lambda mode: program.build(setting.sites, mode, place, directory), modes,
+        lambda done: progress(_starting(setting), done * _BUILDING),
+    )  # fmt: skip
+    programs = dict(zip(modes, built, strict=True))
     seconds = plan.grant(title, plan.seconds / len(settings))
     done_once = {name for name in once.WHATS if only and is_asked_for(name, only)}
     does_switch = not only or any(is_asked_for(way.name, only) for way in ways)
