@@ -1,9 +1,9 @@
 """Is the code at a site what its note says? Asked before anything is offered for patching.
 
 Two opinions have to agree: the forms, which say byte for byte how a dormant site looks, and
-capstone, which says what a processor would do with the bytes. The second is expensive to import and
-cannot change for a given build, so its yes is remembered by build id, together with a digest of the
-sites that it was given for. The bytes themselves are compared every time.
+capstone, which says what a processor would do with the bytes. The second takes some milliseconds to
+load and cannot change for a given build, so its yes is remembered by build id, together with a
+digest of the sites that it was given for. The bytes themselves are compared every time.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def confirm(read: Read, lots: Sequence[Lot]) -> None:
 
 
 def _ask_capstone(read: Read, sites: Sequence[Site]) -> None:
-    from markerjit.x86.decode import disagreement  # 40 ms
+    from markerjit.x86.opinion import disagreement  # loads a library
 
     for site in sites:
         start, code = dormant_code(read, site)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from markerjit.model import Form, Kind, Mode
 from markerjit.x86 import forms
-from markerjit.x86.decode import disagreement, disassemble
+from markerjit.x86.decode import disassemble
 from markerjit.x86.forms import (
     INT3,
     JMP_NEAR,
@@ -33,6 +33,7 @@ from markerjit.x86.forms import (
     mode_of,
     relative,
 )
+from markerjit.x86.opinion import disagreement
 
 pytestmark = pytest.mark.oracle
 
