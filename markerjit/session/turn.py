@@ -35,6 +35,8 @@ from markerjit.remote.mappings import Mappings
 from markerjit.session.target import Seen, Target
 
 _ASK_AGAIN_S = 1.0
+_LOOKS_BEFORE_MAPPINGS = 2
+"""They are asked twice the first time, and pay for that later. Many sessions switch on, and off."""
 
 
 def _needed() -> tuple[NeededCall, ...]:
@@ -123,6 +125,7 @@ class Turns:
         self._asked_at = 0.0
         self._gadgets: tuple[str, Gadgets] | None = None
         self._mappings: Mappings | None = None
+        self._looks = 0
 
     @contextmanager
     def take(self, *, repairing: bool = False, stepping: bool = False) -> Iterator[Turn]:
@@ -135,7 +138,8 @@ class Turns:
             if not locked:
                 raise self._taken()
             target.look(self._mappings)
-            if self._mappings is None:  # they pay from the second turn on
+            self._looks += 1
+            if self._looks == _LOOKS_BEFORE_MAPPINGS:
                 self._mappings = Mappings(target.pid)
             target.refuse_unknown_runtime()
             with target.known():
