@@ -55,9 +55,11 @@ bench-real: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 
 # pytest is the last command, so that its summary is the end of the output. Two processes run the tests,
 # a whole file in one of them. Files whose tests take long come first, so that both processes end at
-# about the same time, and those that fork come before all others (tests/conftest.py). Tests that need both
-# CPUs for themselves come last, one after the other. With PYTEST_FLAGS there is one run, of what they choose.
+# about the same time. Tests that fork pytest come before all others, in processes of their own that know no other
+# tests: a fork takes as long as its process is large. Tests that need both CPUs for themselves come last, one after
+# the other. With PYTEST_FLAGS there is one run, of what they choose.
 BESIDE := tests/live tests/races tests/oracle tests/fuzz tests/unit
+FORKING = $$(grep -rl --include='test_*.py' 'mark\.forks' tests)
 ALONE := tests/races/test_torture.py
 IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -68,8 +70,10 @@ ifdef PYTEST_FLAGS
 	@echo "pytest  $(PYTEST_FLAGS)"
 	@$(VENV)/python -m pytest $(PYTEST_FLAGS)
 else
+	@echo "pytest  those that fork"
+	@$(VENV)/python -m pytest -n 2 -m forks $(FORKING)
 	@echo "pytest  $(BESIDE)"
-	@$(VENV)/python -m pytest $(IN_TWO) $(ALONE:%=--ignore=%) $(BESIDE)
+	@$(VENV)/python -m pytest $(IN_TWO) -m 'not forks' $(ALONE:%=--ignore=%) $(BESIDE)
 	@echo "pytest  $(ALONE)"
 	@$(VENV)/python -m pytest $(ALONE)
 endif

@@ -5,6 +5,7 @@ Nothing here attaches to anything; tests do that.
 
 from __future__ import annotations
 
+import gc
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+
+# Until the tests are known: it would go through those that are there already, again and again.
+gc.disable()
 
 # First, so that a failed assertion of a helper shows its values.
 pytest.register_assert_rewrite("tests.support")
@@ -41,8 +45,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A fork of a process with a gigabyte of memory, as it has in the end, takes ten times as long
-    as one at the start."""
+    as one at the start. `make test` runs these alone; elsewhere they come first."""
     items.sort(key=lambda item: item.get_closest_marker("forks") is None)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end. The collector of reference cycles looks at what the
+    tests make, and not at that."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -14,21 +14,25 @@ import markerjit
 from markerjit.apps.bench.reading import measure
 from markerjit.apps.bench.reading.fill import MARKERS, Fill
 from markerjit.errors import MarkerError
-from tests.support.commands import cli
+from tests.support.commands import cli, cli_with
 from tests.support.programs import ROOT
 
 pytestmark = pytest.mark.live
 
 PROGRAM = ROOT / "markerjit" / "_native" / "bench" / "reading" / "fill"
 CPU = min(os.sched_getaffinity(0))
+EVENTS = {"markerjit.apps.bench.reading.measure._EVENTS": 1500}
+"""A tenth of what is measured otherwise: several pages of a ring, as the others are."""
 
 
 @pytest.fixture(scope="module")
 def run(build: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
-    """The shortest run, and its page."""
+    """The shortest run, of few events, and its page."""
     kept = tmp_path_factory.mktemp("bench") / "a.json"
     page = kept.with_suffix(".html")
-    done = cli("bench", "reading", "--seconds", "0.1", "--json", kept, "--html", page)
+    done = cli_with(
+        EVENTS, "bench", "reading", "--seconds", "0.1", "--json", kept, "--html", page
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(kept.read_text()), page.read_text()
 

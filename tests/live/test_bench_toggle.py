@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from markerjit.apps.bench.toggle import program
 from markerjit.apps.bench.toggle.host import Host
 from markerjit.apps.bench.toggle.ways import BUSY, DEFAULT, DIRECTIONS, WAYS, form_name
 from markerjit.errors import MarkerError
-from tests.support.commands import cli, one_line
+from tests.support.commands import cli, cli_with, one_line
 from tests.support.programs import ROOT, make
 
 pytestmark = pytest.mark.live
@@ -28,17 +27,13 @@ SITES = 203
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
-    """The shortest run, and the file with its samples."""
+    """The shortest run, of as few rounds as make an interval, and the file with its samples."""
     path = tmp_path_factory.mktemp("bench") / "a.json"
-    command = [
-        sys.executable, "-m", "markerjit.cli.main", "bench", "toggle", "--seconds", "0.5",
-        "--sites", str(SITES), "--threads", "1,3",
+    done = cli_with(
+        {"markerjit.apps.bench.toggle.enough.FEWEST": 2},
+        "bench", "toggle", "--seconds", "0.5", "--sites", SITES, "--threads", "1,3",
         "--json", path, "--html", path.with_suffix(".html"),
-    ]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=300
-    )
+    )  # fmt: skip
     return done, path
 
 

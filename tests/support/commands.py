@@ -41,6 +41,33 @@ def cli(*args: object, timeout_s: float = HANG_S) -> subprocess.CompletedProcess
     return subprocess.CompletedProcess([*CLI, *words], code, out, errors)
 
 
+def cli_with(
+    numbers: Mapping[str, int], *args: object, timeout_s: float = HANG_S
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, with other numbers in its modules: `{"package.module.NAME": 3}`.
+    Each has to be there."""
+    lines = ["import importlib"]
+    for name, number in numbers.items():
+        module, constant = name.rsplit(".", 1)
+        lines += [
+            f"module = importlib.import_module({module!r})",
+            f"assert type(module.{constant}) is int",
+            f"module.{constant} = {number}",
+        ]
+    lines += ["from markerjit.cli.main import main", "main()"]
+    with Limited(
+        [sys.executable, "-c", "\n".join(lines), *map(str, args)],
+        env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    ) as process:  # fmt: skip
+        try:
+            out, errors = process.communicate(timeout=timeout_s)
+        finally:
+            if process.poll() is None:
+                process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
+
+
 class Forked(NamedTuple):
     """A command in a process that was forked for it."""
 

@@ -211,6 +211,7 @@ def test_calls_are_exact_whatever_interrupts_them(taken: Taken) -> None:
     assert taken.counts[0] == len(addresses) + came
 
 
+@pytest.mark.forks
 def test_a_fork_inside_is_one_call_of_the_parent(taken: Taken) -> None:
     calls = Calls(taken.library)
     taken.library.take_as(b"g", 0)
