@@ -14,7 +14,7 @@ import markerjit
 from markerjit.apps.bench.reading import measure
 from markerjit.apps.bench.reading.fill import MARKERS, Fill
 from markerjit.errors import MarkerError
-from tests.support.commands import cli, cli_with
+from tests.support.commands import cli_with
 from tests.support.programs import ROOT
 
 pytestmark = pytest.mark.live
@@ -57,7 +57,9 @@ def test_the_page_has_events_a_second(run: tuple[dict[str, Any], str]) -> None:
 def test_a_form_is_read_beside_what_it_is_compared_with(build: Path, tmp_path: Path) -> None:
     kept = tmp_path / "a.json"
 
-    done = cli("bench", "reading", "--only", "columns", "--seconds", "0.1", "--json", kept)
+    done = cli_with(
+        EVENTS, "bench", "reading", "--only", "columns", "--seconds", "0.1", "--json", kept
+    )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
     names = {
