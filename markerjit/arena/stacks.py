@@ -43,6 +43,9 @@ _FIRST_NUMBER = 2
 _OFFSET_IN_HEADER = 0x28
 """Of a word in the header of an ELF file: where its section headers are, which another build has
 elsewhere."""
+_RECENT_SIZE = abi.STACKS_SIZE - abi.STACKS_RECENT
+_END_OF_RULES = abi.STACKS_RECENT - abi.PAGE
+"""A page stays free behind all tables: the runtime looks at a header before it knows more."""
 _ENDS = {
     abi.END_OUTERMOST: StackEnd.OUTERMOST,
     abi.END_NO_TABLE: StackEnd.NO_TABLE,
@@ -89,15 +92,22 @@ class StackMemory:
     def refresh(self, read: Read, maps: Sequence[Mapping]) -> None:
         """Have the directory of what is mapped now. Raises what `read` raises when the process
         ends."""
-        header = self._header()
         code = ProcessCode(read, maps)
         entries = [self._entry(code, piece) for piece in _pieces(code)][: abi.MAX_CODES]
-        number = int(header.directory) + 1
+        self.enter(entries, _seen(maps))
+
+    def enter(self, entries: Sequence[CodeEntry], seen: int) -> None:
+        """Have a directory of these codes; `seen` is a number of what it is made of."""
+        number = int(self._header().directory) + 1
         place = number % abi.DIRECTORIES
         content = b"".join(map(bytes, entries))
         self._write(abi.STACKS_DIRECTORIES + place * abi.DIRECTORY_SIZE, content)
         self._write_word(Stacks.counts.offset + _WORD * place, len(entries))
-        self._write_word(Stacks.seen.offset, _seen(maps))
+        self._write_word(Stacks.seen.offset, seen)
+        # A recent rule has the lower bits of a directory's number, and may be written a little
+        # later than that was in force: it is gone long before the bits come again.
+        if number % abi.STACKS_RECENT_DIRECTORIES == 0:
+            self._write(abi.STACKS_RECENT, bytes(_RECENT_SIZE))
         self._write_word(Stacks.directory.offset, number)  # last: from now on it is in force
 
     def stack(self, number: int) -> Stack | None:
@@ -137,9 +147,8 @@ class StackMemory:
         used = int(self._header().rules_used)
         place = -(-used // _ALIGN) * _ALIGN
         count = len(self._known())
-        # A page stays free behind all tables: the runtime looks at a header before it knows more.
-        end = abi.STACKS_SIZE - abi.PAGE
-        if not abi.STACKS_RULES <= used <= end or place + len(content) > end:
+        is_sane = abi.STACKS_RULES <= used <= _END_OF_RULES
+        if not is_sane or place + len(content) > _END_OF_RULES:
             return 0
         if count == abi.UNWINDS:
             return 0
@@ -157,7 +166,7 @@ class StackMemory:
         for digest, place, length in struct.iter_unpack("<3Q", content):
             if not digest:
                 break
-            if abi.STACKS_RULES <= place <= place + length <= abi.STACKS_SIZE - abi.PAGE:
+            if abi.STACKS_RULES <= place <= place + length <= _END_OF_RULES:
                 known[digest, length] = place
         return known
 

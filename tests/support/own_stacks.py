@@ -91,13 +91,12 @@ class OwnStacks:
 
     def enter(self, codes: Sequence[abi.CodeEntry]) -> None:
         """Have these codes in a directory of their own."""
-        number = int(Stacks.from_buffer_copy(self.store.read(0, ctypes.sizeof(Stacks))).directory)
-        place = (number + 1) % abi.DIRECTORIES
-        content = b"".join(map(bytes, codes))
-        self.store.write(abi.STACKS_DIRECTORIES + place * abi.DIRECTORY_SIZE, content)
-        count = len(codes).to_bytes(8, "little")
-        self.store.write(Stacks.counts.offset + 8 * place, count)
-        self.write_word(Stacks.directory, number + 1)
+        self.stacks.enter(codes, 0)
+
+    @property
+    def directory(self) -> int:
+        """The number of the directory in force."""
+        return int(Stacks.from_buffer_copy(self.store.read(0, ctypes.sizeof(Stacks))).directory)
 
     def write_word(self, field: Any, value: int) -> None:
         """Write a number of the header."""

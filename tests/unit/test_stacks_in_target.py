@@ -25,6 +25,8 @@ from markerjit.abi import (
     STACK_PLACES,
     STACKS_DIRECTORIES,
     STACKS_PLACES,
+    STACKS_RECENT,
+    STACKS_RECENT_BITS,
     STACKS_RULES,
     CodeEntry,
     Stacks,
@@ -41,14 +43,16 @@ from tests.support.own_stacks import OwnStacks, Seen, compiled, expected
 class Walks:
     """The runtime's walks of this process."""
 
-    def __init__(self, folder: Path, **control: int) -> None:
+    def __init__(self, folder: Path, *, tables: bool = True, **control: int) -> None:
         self.library = compiled(folder)
         self.own = OwnStacks(**control)
-        self.code: ProcessCode = self.own.refresh()
+        if tables:
+            self.code: ProcessCode = self.own.refresh()
         self.looks = 0
 
     def compare(self, how: Callable[[Seen], object], depth: int = 64) -> Seen:
-        """Look, and compare what was found."""
+        """Look, and compare what was found; and so for each look, whether the rules of its frames
+        are recent ones or not."""
         seen = self.own.seen(depth)
         how(seen)
         stack = self.own.stack(seen.number)
@@ -237,17 +241,22 @@ class Made:
         ctypes.memmove(self.stack, bytes(content), PAGE)
 
     def walk(self, registers: Registers, depth: int = 64) -> Stack:
-        """The walk of the runtime, which is the same as that of the walker in Python."""
-        own = self.walks.own
-        number = self.walks.library.walk_from(own.gate, depth, *registers, 0)
-        stack = own.stack(number)
-        assert stack == walk(self, self.word, registers, depth)
+        """The walk of the runtime, by tables and by recent rules, which is the same as that of the
+        walker in Python."""
+        stack = walk(self, self.word, registers, depth)
+        assert self.seen(registers, depth) == stack
+        assert self.seen(registers, depth) == stack
         return stack
+
+    def seen(self, registers: Registers, depth: int = 64) -> Stack | None:
+        """The walk of the runtime."""
+        own = self.walks.own
+        return own.stack(self.walks.library.walk_from(own.gate, depth, *registers, 0))
 
 
 @pytest.fixture
 def made(others: Callable[..., Walks]) -> Callable[..., Made]:
-    walks = others()
+    walks = others(tables=False)
     return lambda *rules: Made(walks, *rules)
 
 
@@ -275,13 +284,113 @@ def test_an_object_that_is_there_no_more_has_no_table(made: Callable[..., Made])
     unloaded = made(Rule(Kind.STACK, 2))
     unloaded.put({0x28: 0})
     registers = Registers(CODE + 0x10, unloaded.stack + 0x20, 0)
-    own, library = unloaded.walks.own, unloaded.walks.library
     assert unloaded.walk(registers).end is StackEnd.OUTERMOST
 
     unloaded.mark.value = 78
 
-    stack = own.stack(library.walk_from(own.gate, 64, *registers, 0))
-    assert stack == Stack((CODE + 0x10,), (True,), StackEnd.NO_TABLE)
+    assert unloaded.seen(registers) == Stack((CODE + 0x10,), (True,), StackEnd.NO_TABLE)
+
+
+# ---- recent rules --------------------------------------------------------------------------------
+
+KEY = 23
+"""From this bit on, a word has the directory's number and the address: recent.h."""
+
+
+def place_of(address: int) -> int:
+    """Where the word of an address is."""
+    return STACKS_RECENT + 8 * (address % (1 << STACKS_RECENT_BITS))
+
+
+def key_of(address: int, directory: int) -> int:
+    return (address >> STACKS_RECENT_BITS << 7 | directory % 128) << KEY
+
+
+def recent(walks: Walks, address: int) -> int:
+    """The word that is there."""
+    return int.from_bytes(walks.own.store.read(place_of(address), 8), "little")
+
+
+def test_a_rule_that_was_found_is_not_looked_up_again(made: Callable[..., Made]) -> None:
+    """Its table says something else by then."""
+    kept = made(Rule(Kind.STACK, 2), Rule(Kind.FRAME, 2, 2), Rule(Kind.OUTERMOST))
+    kept.put({0x28: CODE + 0x120, 0x40: 5, 0x48: CODE + 0x220})
+    registers = Registers(CODE + 0x10, kept.stack + 0x20, kept.stack + 0x40)
+    stack = kept.walk(registers)
+    assert len(stack.addresses) == 3 and stack.end is StackEnd.OUTERMOST
+
+    kept.walks.own.store.write(STACKS_RULES + 32, bytes(0x100))
+
+    assert kept.seen(registers) == stack
+
+
+def test_a_rule_of_another_directory_is_not_used(made: Callable[..., Made]) -> None:
+    """Not even that of the one whose number has the same lower bits."""
+    walks = (before := made(Rule(Kind.STACK, 2), Rule(Kind.OUTERMOST))).walks
+    registers = Registers(CODE + 0x10, before.stack + 0x20, 0)
+    before.put({0x28: CODE + 0x120, 0x38: CODE + 0x130})
+    before.walk(registers)
+    word = recent(walks, CODE + 0x10)
+    assert word >> KEY << KEY == key_of(CODE + 0x10, walks.own.directory)
+
+    for _ in range(127):
+        walks.own.enter([])
+    after = made(Rule(Kind.STACK, 4), Rule(Kind.OUTERMOST))
+    after.put({0x28: CODE + 0x120, 0x38: CODE + 0x130})
+
+    after.walk(registers._replace(rsp=after.stack + 0x20))
+    assert recent(walks, CODE + 0x10) >> KEY == word >> KEY
+
+
+def test_a_rule_that_was_put_there_late_is_gone_before_its_number_comes_again(
+    made: Callable[..., Made],
+) -> None:
+    """By a thread that stood still while the next directory came into force."""
+    walks = made(Rule(Kind.STACK, 2)).walks
+    late = key_of(CODE, 127) | 2 << 4
+    while walks.own.directory < 128:
+        walks.own.enter([])
+    walks.own.store.write(place_of(CODE), late.to_bytes(8, "little"))
+
+    while walks.own.directory < 127 + 128:
+        walks.own.enter([])
+
+    assert recent(walks, CODE) == 0
+
+
+def test_an_address_at_the_end_of_code_says_nothing_of_the_next(made: Callable[..., Made]) -> None:
+    """The last instruction of an object is a call that does not return: the return address is in
+    no code, also when the instruction itself was interrupted before."""
+    last = made(Rule(Kind.STACK, 2))
+    end = CODE + 0x100
+    last.put({0x28: CODE + 0x20, 0x38: end})
+
+    last.walk(Registers(end - 1, last.stack + 0x20, 0))
+    stack = last.walk(Registers(CODE + 0x10, last.stack + 0x20, 0))
+
+    assert stack == Stack((CODE + 0x10, CODE + 0x20), (True, False), StackEnd.DAMAGED)
+    assert not recent(last.walks, end - 1) and recent(last.walks, CODE + 0x1F)
+
+
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(lows=st.lists(st.integers(0, (1 << KEY) - 1), min_size=2, max_size=2),
+       words=st.dictionaries(st.integers(4, 511), st.integers(0, 2**64 - 1), max_size=100),
+       rbp=st.one_of(st.integers(0, 2**64 - 1), st.integers(-64, PAGE // 8 + 64)))  # fmt: skip
+def test_wild_recent_rules_read_nothing_that_cannot_be_read(
+    made: Callable[..., Made], lows: list[int], words: dict[int, int], rbp: int
+) -> None:
+    wild = made(Rule(Kind.STACK, 2), Rule(Kind.STACK, 2))
+    back = {at * 8: CODE + 0x11 if word % 3 else word for at, word in words.items()}
+    wild.put(back)
+    own = wild.walks.own
+    for address, low in zip((CODE + 0x10, CODE + 0x110), lows, strict=True):
+        word = key_of(address, own.directory) | low
+        own.store.write(place_of(address), word.to_bytes(8, "little"))
+    frame = rbp if rbp > PAGE else wild.stack + 8 * rbp
+
+    wild.seen(Registers(CODE + 0x10, wild.stack + 0x20, frame % 2**64))
 
 
 KINDS = st.sampled_from(list(Kind))
@@ -384,9 +493,6 @@ def test_a_process_that_writes_over_its_tables_is_not_harmed(
     before = own.store.read(0, PAGE)
     own.store.write(place, junk)
 
-    number = hostile.walks.library.walk_from(
-        own.gate, 64, CODE + 0x10, hostile.stack + 0x20, hostile.stack + 0x40, 0
-    )
-    own.stacks.stack(number)
+    hostile.seen(Registers(CODE + 0x10, hostile.stack + 0x20, hostile.stack + 0x40))
     own.store.write(0, before)
     own.store.write(STACKS_PLACES, bytes(8 * STACK_PLACES))

@@ -174,6 +174,9 @@ struct mj_slot {
 #define MJ_STACKS_WORDS (MJ_STACKS_PLACES + MJ_STACK_PLACES * 8)
 #define MJ_STACKS_RULES (MJ_STACKS_WORDS + MJ_STACK_WORDS * 8)
 #define MJ_STACKS_SIZE (MJ_STACKS_RULES + (256 << 20))
+#define MJ_STACKS_RECENT_BITS 13
+#define MJ_STACKS_RECENT (MJ_STACKS_SIZE - (8 << MJ_STACKS_RECENT_BITS))
+#define MJ_STACKS_RECENT_DIRECTORIES 64 /* after so many all recent rules are erased */
 
 /* Behind the arena the memfd has more, of which nothing is mapped in front of it: from the arena's
    end and MJ_APART on the struct mj_stacks, when it is first needed, and MJ_APART behind that the
@@ -957,6 +960,9 @@ struct mj_kept {
  *                  word: how many frames, and from MJ_STACK_END on what ended it. The frames
  *                  follow, the innermost first
  *     rules        the tables, each as markerjit/unwind/table.py has it
+ *     recent       uint64_t[1 << MJ_STACKS_RECENT_BITS], at the end: rules by the addresses of
+ *                  frames, as the runtime found them last (native/src/runtime/recent.h). A
+ * controller only erases them
  *
  * A directory is written when it is nobody's, and is in force when `directory` has its number; that
  * of number n is in the place n % MJ_DIRECTORIES. So a walk that finds, at its end, that as many

@@ -172,10 +172,8 @@ void mj_change(const struct mj_cells *cells, unsigned word, uint64_t value, mj_c
 uint64_t mj_hash(const uint64_t *key, uint32_t words) {
     uint64_t hash = 0;
 
-    for (uint32_t at = 0; at < words; at++) {
-        hash = (hash ^ key[at]) * 0x9e3779b97f4a7c15;
-        hash ^= hash >> 32;
-    }
+    for (uint32_t at = 0; at < words; at++)
+        hash = mj_mix(hash, key[at]);
     return hash;
 }
 

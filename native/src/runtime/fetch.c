@@ -29,7 +29,6 @@
 #define EINVAL 22
 #define XBEGIN_STARTED ~0u
 #define BLOCK sizeof(uint64_t)
-#define END_OF_KNOWN ((1ul << (MJ_READABLE_BITS + MJ_READABLE_TAG)) - 1) /* a page's number */
 #define KEYS_BUT_0                                                                                 \
     0x55555554u /* in PKRU: may not be read, as a thread has it that changed none                  \
                  */
@@ -87,14 +86,11 @@ static int has_no_keys(const struct mj_control *control) {
     return (rights & KEYS_BUT_0) == KEYS_BUT_0;
 }
 
-/* Neither the first page nor one for which a word of the table has no bits. */
-static int can_be_known(uint64_t page) { return page - 1 < END_OF_KNOWN - 1; }
-
 static enum page ask_for(const struct mj_control *control, uint64_t page) {
     register long r10 __asm__("r10") = 8; /* bytes of a set of signals */
     long result;
 
-    if (!can_be_known(page) || !has_no_keys(control))
+    if (!mj_can_be_known(page) || !has_no_keys(control))
         return UNKNOWN;
     __asm__ __volatile__("syscall"
                          : "=a"(result)
@@ -108,17 +104,15 @@ static enum page ask_for(const struct mj_control *control, uint64_t page) {
 static enum page page_at(const struct mj_control *control, uint64_t address, uint64_t counter) {
     const uint64_t page = address / MJ_PAGE;
     const uint64_t window = counter >> MJ_READABLE_WINDOW;
-    const uint64_t word = mj_readable_word(page, window);
-    uint64_t *known = (uint64_t *)mj_part(control, MJ_PART_READABLE) + mj_readable_place(page);
+    uint64_t *known = mj_part(control, MJ_PART_READABLE);
 
-    if (!can_be_known(page))
-        return UNKNOWN;
-    if (__atomic_load_n(known, __ATOMIC_RELAXED) == word)
+    if (mj_is_known(known, page, window))
         return READABLE;
     const enum page now = ask_for(control, page);
 
     if (now == READABLE)
-        __atomic_store_n(known, word, __ATOMIC_RELAXED);
+        __atomic_store_n(&known[mj_readable_place(page)], mj_readable_word(page, window),
+                         __ATOMIC_RELAXED);
     return now;
 }
 

@@ -144,6 +144,18 @@ static inline uint64_t mj_readable_place(uint64_t page) {
     return (page ^ page >> MJ_READABLE_BITS) % MJ_READABLE;
 }
 
+/* Neither the first page nor one for which a word has no bits. */
+static inline int mj_can_be_known(uint64_t page) {
+    return page - 1 < (1ul << (MJ_READABLE_BITS + MJ_READABLE_TAG)) - 2;
+}
+
+/* Whether a page is known to be readable in a window; false says nothing. `known` is the table. */
+static inline int mj_is_known(const uint64_t *known, uint64_t page, uint64_t window) {
+    return mj_can_be_known(page) &&
+           __atomic_load_n(&known[mj_readable_place(page)], __ATOMIC_RELAXED) ==
+               mj_readable_word(page, window);
+}
+
 /* fetch.c */
 #define MJ_COPY_TEXT 1u
 #define MJ_COPY_CAREFUL 2u
@@ -155,22 +167,27 @@ long mj_fetch(void *to, const void *from, unsigned long size);
    it is first needed; 0 before. */
 int mj_is_readable(const struct mj_control *control, uint64_t address, uint64_t *counter);
 
-/* walk.c: the frames of a stack from these registers on, at most `depth` of them; where `exact`,
-   `rip` is to be executed, else it follows a call. Returns how many; `*end` is MJ_END_... */
+/* walk.c: the stack from these registers on, at most `depth` frames of it; where `exact` is 1,
+   `rip` is to be executed, else it follows a call. Puts it into the words from `stack` on, as abi.h
+   has them. Returns how many they are, 0 where it is to be thrown away; `*hash` is theirs. */
 struct mj_frame {
     uint64_t rip;
     uint64_t rsp;
     uint64_t rbp;
-    int exact;
+    uint64_t exact;
 };
-unsigned mj_walk(const struct mj_stacks *stacks, struct mj_frame frame, uint64_t *frames,
-                 unsigned depth, unsigned *end);
+uint32_t mj_walk(const struct mj_stacks *stacks, const struct mj_frame *from, uint64_t *stack,
+                 uint32_t depth, uint64_t *hash);
 
 /* stack.c: the number of the stack of an event, whose probe was called with these words, by a stub
    or by the body of a marker; 0 where it is not known. */
 uint64_t mj_stack(uint64_t depth, const uint64_t *words, uint64_t is_stub, uint64_t rbp);
 
 /* aggregate.c */
+static inline uint64_t mj_mix(uint64_t hash, uint64_t word) {
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+    return hash ^ hash >> 32;
+}
 uint64_t mj_hash(const uint64_t *key, uint32_t words);
 int mj_is_same(const uint64_t *words, const uint64_t *key, uint32_t count);
 

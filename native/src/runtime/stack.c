@@ -66,10 +66,11 @@ static uint64_t put(struct mj_stacks *stacks, uint64_t *log, const uint64_t *sta
 }
 
 /* 3 */
-static uint64_t number_of(struct mj_stacks *stacks, const uint64_t *stack, uint32_t words) {
+static uint64_t number_of(struct mj_stacks *stacks, const uint64_t *stack, uint32_t words,
+                          uint64_t hash) {
     uint64_t *places = (uint64_t *)((char *)stacks + MJ_STACKS_PLACES);
     uint64_t *log = (uint64_t *)((char *)stacks + MJ_STACKS_WORDS);
-    const uint64_t hash = mj_hash(stack, words), tag = hash >> 32;
+    const uint64_t tag = hash >> 32;
     const uint64_t mask = stacks->places_mask & (MJ_STACK_PLACES - 1);
 
     for (uint64_t tries = 0; tries < MJ_STACK_TRIES && tries <= mask; tries++) {
@@ -98,17 +99,14 @@ static uint64_t number_of(struct mj_stacks *stacks, const uint64_t *stack, uint3
 
 uint64_t mj_stack(uint64_t depth, const uint64_t *words, uint64_t is_stub, uint64_t rbp) {
     struct mj_stacks *stacks = (struct mj_stacks *)mj_control()->stacks;
-    const unsigned most = depth - 1 < MJ_MAX_STACK_DEPTH ? (unsigned)depth : MJ_MAX_STACK_DEPTH;
+    const uint32_t most = depth - 1 < MJ_MAX_STACK_DEPTH ? (uint32_t)depth : MJ_MAX_STACK_DEPTH;
     uint64_t stack[1 + most];
-    unsigned end;
+    uint64_t hash;
 
     if (!stacks || !mj_alive())
         return 0;
-    const unsigned count =
-        mj_walk(stacks, frame_of(words, is_stub != 0, rbp), stack + 1, most, &end); /* 2 */
+    const struct mj_frame frame = frame_of(words, is_stub != 0, rbp);
+    const uint32_t size = mj_walk(stacks, &frame, stack, most, &hash); /* 2 */
 
-    if (!count || !mj_alive())
-        return 0;
-    stack[0] = count | (uint64_t)end << MJ_STACK_END;
-    return number_of(stacks, stack, count + 1);
+    return size && mj_alive() ? number_of(stacks, stack, size, hash) : 0;
 }

@@ -9,6 +9,9 @@
  *   3  go on with the caller, if that makes sense: its stack pointer is above, and the return
  *      address is in code. So every walk has an end, whatever stands on the stack
  *
+ * Most frames need no table: where one has the rule of an address, a word beside it keeps it for
+ * the next walk that comes there (recent.h), and (1) is one load.
+ *
  * Memory is read without a fault. The page of the stack pointer can be read, because the program
  * has just written there, and pages that follow it without a gap are the thread's own stack: these
  * are read by plain loads, each page when the kernel has said so within the last window (fetch.c).
@@ -20,7 +23,7 @@
  * stack leads to all the same, is one that the program would go back to.
  */
 
-#include "runtime.h"
+#include "recent.h"
 
 #include <stddef.h>
 
@@ -43,13 +46,16 @@ _Static_assert(sizeof(struct mj_stacks) <= MJ_PAGE, "stacks");
 struct walk {
     const struct mj_control *control;
     const struct mj_stacks *stacks;
+    uint64_t directory;
     const struct mj_code *codes; /* in the order of their addresses */
     uint64_t count;
     const struct mj_code *code;  /* the last one that was found */
     const struct mj_code *whole; /* the last one whose mark was right */
     uint64_t low;                /* from here up to `high` memory can be read */
     uint64_t high;
-    uint64_t counter;
+    const uint64_t *known; /* pages that can be read */
+    uint64_t counter;      /* the time stamp counter, when the walk began; 0: it is no clock */
+    uint64_t wholes[MJ_RECENT_CODES / 64]; /* a bit for each of the first codes, as `whole` */
 };
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -63,10 +69,17 @@ static int read_elsewhere(const struct walk *walk, uint64_t address, uint64_t *v
                    &whole) == WORD;
 }
 
+/* Whether the page of an address can be read. */
+static inline int is_readable(struct walk *walk, uint64_t address) {
+    return (walk->counter &&
+            mj_is_known(walk->known, address / MJ_PAGE, walk->counter >> MJ_READABLE_WINDOW)) ||
+           mj_is_readable(walk->control, address, &walk->counter);
+}
+
 /* Have the pages from `high` on up to an address, where these can be read. */
 static void go_up(struct walk *walk, uint64_t address) {
     for (unsigned pages = 0; pages < MOST_PAGES && walk->high < address; pages++) {
-        if (!mj_is_readable(walk->control, walk->high, &walk->counter))
+        if (!is_readable(walk, walk->high))
             return;
         walk->high += MJ_PAGE;
     }
@@ -112,6 +125,10 @@ static const struct mj_code *code_at(struct walk *walk, uint64_t address) {
     return walk->code = &walk->codes[low - 1];
 }
 
+static uint64_t directory_now(const struct walk *walk) {
+    return __atomic_load_n(&walk->stacks->directory, __ATOMIC_ACQUIRE);
+}
+
 /* Whether the object that this code is of is still there. */
 static int is_whole(struct walk *walk, const struct mj_code *code) {
     uint64_t value;
@@ -120,7 +137,7 @@ static int is_whole(struct walk *walk, const struct mj_code *code) {
         return 1;
     if (code->mark % MJ_PAGE > MJ_PAGE - WORD || code->mark < MJ_PAGE || code->mark >> 47)
         return 0;
-    if (mj_is_readable(walk->control, code->mark, &walk->counter))
+    if (is_readable(walk, code->mark))
         value = *(const volatile uint64_t *)code->mark;
     else if (!read_elsewhere(walk, code->mark, &value))
         return 0;
@@ -130,12 +147,33 @@ static int is_whole(struct walk *walk, const struct mj_code *code) {
     return 1;
 }
 
+/* Keep the rule of an address as a recent one, if a word can say it. */
+static void keep(const struct walk *walk, const struct mj_code *code, uint64_t address,
+                 uint32_t rule) {
+    const uint32_t kind = rule & 15, saved = rule >> 20;
+    const uint64_t number = (uint64_t)(code - walk->codes);
+    uint64_t words = (uint16_t)(rule >> 4), word = 0;
+
+    if (address + 1 >= code->stop || number >= MJ_RECENT_CODES)
+        return;
+    if (kind == STACK || kind == FRAME) {
+        if (!words || words > MJ_RECENT_MOST_WORDS || saved == 1 || saved > MJ_RECENT_MOST_SAVED)
+            return;
+        word = words << 4 | (saved ? saved - 1 : 0) << 1 | (kind == FRAME);
+    } else if (kind != OUTERMOST) {
+        return;
+    }
+    word |= number << 14 | mj_recent_key(address, walk->directory) << MJ_RECENT_KEY;
+    if (mj_alive() && directory_now(walk) == walk->directory)
+        __atomic_store_n(mj_recent_place(walk->stacks, address), word, __ATOMIC_RELAXED);
+}
+
 /* 1. The rule at an address: 0, of the kind NONE, where no table has it. Whatever is written over a
    table, nothing behind it is read. */
 static uint32_t rule_at(struct walk *walk, uint64_t address) {
     const struct mj_code *code = code_at(walk, address);
 
-    if (!code || code->rules < MJ_STACKS_RULES || code->rules > MJ_STACKS_SIZE - MJ_PAGE ||
+    if (!code || code->rules < MJ_STACKS_RULES || code->rules > MJ_STACKS_RECENT - MJ_PAGE ||
         !is_whole(walk, code))
         return NONE;
     const struct mj_rules *rules =
@@ -146,7 +184,7 @@ static uint32_t rule_at(struct walk *walk, uint64_t address) {
     const uint32_t *starts = index + blocks, *words = starts + rules->count;
 
     if (at >= size || size >> 32 || rules->count > LARGEST_RULES ||
-        code->rules + sizeof *rules + 4 * (blocks + 2ul * rules->count) > MJ_STACKS_SIZE)
+        code->rules + sizeof *rules + 4 * (blocks + 2ul * rules->count) > MJ_STACKS_RECENT)
         return NONE;
     uint32_t low = index[at >> BLOCK_BITS], high = index[(at >> BLOCK_BITS) + 1];
 
@@ -160,18 +198,19 @@ static uint32_t rule_at(struct walk *walk, uint64_t address) {
         else
             high = middle - 1;
     }
+    keep(walk, code, address, words[low]);
     return words[low];
 }
 
 /* ---- frames ---------------------------------------------------------------------------------- */
 
-enum outcome { WENT_ON = -1 }; /* or MJ_END_... */
+enum outcome { WENT_ON = -1, LOOK_UP = -2 }; /* or MJ_END_... */
 
 static int is_code(struct walk *walk, uint64_t address) { return code_at(walk, address) != NULL; }
 
 /* What a return address that is not in code says of the stack. It may be in code that was mapped
    since the directory was made. */
-static int not_code(struct walk *walk, uint64_t address) {
+static __attribute__((noinline)) int not_code(struct walk *walk, uint64_t address) {
     uint64_t bytes;
 
     return read_elsewhere(walk, address, &bytes) ? MJ_END_ELSEWHERE : MJ_END_DAMAGED;
@@ -229,7 +268,7 @@ static int find_cfa(struct walk *walk, enum kind kind, int64_t distance,
 }
 
 /* 2. The frame that has called this one, or what ends the walk. */
-static int go_to_caller(struct walk *walk, struct mj_frame *frame) {
+static __attribute__((noinline)) int go_to_caller(struct walk *walk, struct mj_frame *frame) {
     const uint32_t rule = rule_at(walk, frame->rip - !frame->exact);
     const enum kind kind = rule & 15;
     const int64_t distance = (int16_t)(rule >> 4) * (int64_t)WORD;
@@ -259,34 +298,109 @@ static int go_to_caller(struct walk *walk, struct mj_frame *frame) {
     return WENT_ON;
 }
 
-unsigned mj_walk(const struct mj_stacks *stacks, struct mj_frame frame, uint64_t *frames,
-                 unsigned depth, unsigned *end) {
-    const uint64_t directory = __atomic_load_n(&stacks->directory, __ATOMIC_ACQUIRE);
-    const uint64_t place = directory % MJ_DIRECTORIES, entries = stacks->counts[place];
-    struct walk walk = {
-        .control = mj_control(),
-        .stacks = stacks,
-        .codes = (const struct mj_code *)((const char *)stacks + MJ_STACKS_DIRECTORIES +
-                                          place * MJ_DIRECTORY_SIZE),
-        .count = entries < MJ_MAX_CODES ? entries : MJ_MAX_CODES,
-    };
-    unsigned count = 0;
-    int outcome;
+/* Whether memory can be read up to a CFA, now that more pages were looked at. */
+static __attribute__((noinline)) int reaches(struct walk *walk, uint64_t cfa) {
+    if (cfa - walk->high <= MOST_PAGES * MJ_PAGE)
+        go_up(walk, cfa);
+    return cfa <= walk->high;
+}
 
-    begin_at(&walk, frame.rsp, 1);
+/* Whether the object of a code is still there: the first time that a recent rule is of it. */
+static __attribute__((noinline)) int becomes_whole(struct walk *walk, uint64_t number) {
+    if (number >= walk->count || !is_whole(walk, &walk->codes[number]))
+        return 0;
+    walk->wholes[number / 64] |= 1ul << number % 64;
+    return 1;
+}
+
+/* The same by a recent rule; LOOK_UP where its table is needed after all. Whether the return
+   address is in code is not known yet. */
+static inline int by_recent(struct walk *walk, struct mj_frame *frame, uint64_t word) {
+    const uint64_t number = mj_recent_code(word);
+    const uint64_t cfa =
+        (word & MJ_RECENT_FRAME ? frame->rbp : frame->rsp) + mj_recent_distance(word);
+    const uint64_t saved = cfa - mj_recent_saved(word);
+
+    if (!(walk->wholes[number / 64] >> number % 64 & 1) && !becomes_whole(walk, number))
+        return LOOK_UP;
+    if (saved < frame->rsp || cfa <= saved || cfa % WORD ||
+        (cfa > walk->high && !reaches(walk, cfa)))
+        return mj_recent_is_outermost(word) ? MJ_END_OUTERMOST : LOOK_UP;
+    const uint64_t rip = ((const volatile uint64_t *)cfa)[-1];
+    const uint64_t value = *(const volatile uint64_t *)saved;
+
+    if (!rip)
+        return MJ_END_OUTERMOST;
+    frame->rip = rip;
+    frame->rsp = cfa;
+    frame->rbp = mj_recent_is_saved(word) ? value : frame->rbp;
+    frame->exact = 0;
+    return WENT_ON;
+}
+
+/* By a table. The frame is copied, so that it is in registers for as long as none is needed. */
+static inline int look_up(struct walk *walk, struct mj_frame *frame) {
+    struct mj_frame copy = *frame;
+    const int outcome = go_to_caller(walk, &copy);
+
+    *frame = copy;
+    return outcome;
+}
+
+/* Field by field, because a compiler erases a whole structure by a string instruction, which takes
+   as long as a frame. */
+static inline void begin(struct walk *walk, const struct mj_stacks *stacks, uint64_t directory,
+                         uint64_t rsp) {
+    const uint64_t place = directory % MJ_DIRECTORIES, entries = stacks->counts[place];
+
+    walk->control = mj_control();
+    walk->stacks = stacks;
+    walk->directory = directory;
+    walk->codes = (const struct mj_code *)((const char *)stacks + MJ_STACKS_DIRECTORIES +
+                                           place * MJ_DIRECTORY_SIZE);
+    walk->count = entries < MJ_MAX_CODES ? entries : MJ_MAX_CODES;
+    walk->code = walk->whole = NULL;
+    walk->known = mj_part(walk->control, MJ_PART_READABLE);
+    walk->counter = walk->control->cpu_flags & MJ_CPU_TSC ? mj_counter() : 0;
+    for (unsigned at = 0; at < MJ_RECENT_CODES / 64; at++)
+        *(volatile uint64_t *)&walk->wholes[at] = 0;
+    begin_at(walk, rsp, 1);
+}
+
+uint32_t mj_walk(const struct mj_stacks *stacks, const struct mj_frame *from, uint64_t *stack,
+                 uint32_t depth, uint64_t *hash) {
+    const uint64_t directory = __atomic_load_n(&stacks->directory, __ATOMIC_ACQUIRE);
+    struct mj_frame frame = *from;
+    uint64_t word = mj_recent(stacks, frame.rip - !frame.exact, directory), mixed = 0;
+    uint32_t count = 0;
+    int outcome;
+    struct walk walk;
+
+    begin(&walk, stacks, directory, frame.rsp);
     for (;;) {
-        frames[count++] = frame.rip | (frame.exact ? MJ_FRAME_EXACT : 0);
-        outcome = go_to_caller(&walk, &frame);
+        stack[++count] = frame.rip | frame.exact * MJ_FRAME_EXACT;
+        mixed = mj_mix(mixed, stack[count]);
+        outcome = word ? by_recent(&walk, &frame, word) : LOOK_UP;
+        if (outcome == LOOK_UP)
+            outcome = look_up(&walk, &frame);
         if (outcome != WENT_ON)
             break;
+        word = mj_recent(stacks, frame.rip - !frame.exact, directory);
+        if (!word && !is_code(&walk, frame.rip)) {
+            outcome = not_code(&walk, frame.rip);
+            break;
+        }
         if (count == depth) {
+            if (!word) /* so that the next walk knows that this is in code */
+                rule_at(&walk, frame.rip - !frame.exact);
             outcome = MJ_END_DEEPER;
             break;
         }
     }
-    *end = (unsigned)outcome;
+    stack[0] = count | (uint64_t)outcome << MJ_STACK_END;
+    *hash = mj_mix(mixed, stack[0]);
     /* The walk is of another directory's entries by now. */
-    if (__atomic_load_n(&stacks->directory, __ATOMIC_ACQUIRE) - directory >= MJ_DIRECTORIES - 1)
+    if (directory_now(&walk) - directory >= MJ_DIRECTORIES - 1)
         return 0;
-    return count;
+    return 1 + count;
 }
