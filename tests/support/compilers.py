@@ -20,6 +20,7 @@ from typing import TypeVar
 
 import pytest
 
+from tests.support.kept_builds import kept_or_made
 from tests.support.programs import ROOT
 
 T = TypeVar("T")
@@ -68,6 +69,12 @@ class Compiler:
     def build(self, output: Path, *words: str | Path) -> Path:
         done = self.run(*words, "-o", output)
         assert done.returncode == 0, f"{' '.join(self.command(*words))}\n{done.stderr[:4000]}"
+        return output
+
+    def build_once(self, output: Path, *words: str | Path) -> Path:
+        """The same, or what was built of the same before: see kept_builds."""
+        command = self.command(*words)
+        kept_or_made(command, output, lambda more: self.build(output, *words, *more))
         return output
 
 

@@ -113,8 +113,8 @@ class Flip:
         program = folder / "flip"
         words = [*STRICT, *options, SOURCES / "flip.c", *self._adapter]
         if "-shared" not in options:
-            return compiler.build(program, *words)
-        library = compiler.build(folder / "libflip.so", "-Dmain=flip_main", *words)
+            return compiler.build_once(program, *words)
+        library = compiler.build_once(folder / "libflip.so", "-Dmain=flip_main", *words)
         entry = folder / "entry.c"
         entry.write_text("int flip_main(void); int main(void) { return flip_main(); }\n")
         where = f"-Wl,-rpath,{folder}"
@@ -244,7 +244,7 @@ def test_the_dormant_path_is_straight_through_each_site(
 
     def check(level: str) -> None:
         words = [*STRICT, *level.split(), f"-DMJ_MODE={mode}", SOURCES / "straight.c"]
-        elf = Elf(compiler.build(tmp_path / level.replace(" ", ""), *words))
+        elf = Elf(compiler.build_once(tmp_path / level.replace(" ", ""), *words))
         notes = elf.notes()
         for markers in (1, 2, 3):
             function = elf.function(f"straight_{markers}")

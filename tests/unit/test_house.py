@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections.abc import Callable
 from pathlib import Path
@@ -37,18 +38,21 @@ ROOMS_OF_BENCH = {
 }
 
 OPCODES = (0xE9, 0xEB, 0xCC, 0xA9)
+HEXADECIMAL = re.compile("0x([0-9a-f]+(?:_[0-9a-f]+)*)", re.IGNORECASE)
 HOME_OF_OPCODES = "markerjit.x86.forms"
 
 
 def opcode_literals(source: str) -> list[str]:
     """Opcodes written as hexadecimal numbers, in bytes, or in the text for bytes.fromhex."""
-    lines = [
-        f"line {token.start[0]} has {token.string}"
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.NUMBER
-        and token.string.lower().startswith("0x")
-        and ast.literal_eval(token.string) in OPCODES
-    ]
+    lines = []
+    if any(int(digits, 16) in OPCODES for digits in HEXADECIMAL.findall(source)):
+        lines = [  # of few files: this takes seconds for all
+            f"line {token.start[0]} has {token.string}"
+            for token in tokenize.generate_tokens(io.StringIO(source).readline)
+            if token.type == tokenize.NUMBER
+            and token.string.lower().startswith("0x")
+            and ast.literal_eval(token.string) in OPCODES
+        ]
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, bytes):
             value = node.value
