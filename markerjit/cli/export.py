@@ -89,6 +89,7 @@ def run(options: argparse.Namespace) -> int:
         stack.enter_context(switched_on(fleet, options.pattern, request, options.where))
         source = Source(fleet, options.pattern, series if records else None, options.recent or 0)
         targets.print_failed(fleet.failed)
+        output.print_needs_of(fleet.sessions.values(), options.pattern)
         for stream in fleet.streams.values():
             output.print_left_out(stream.unswitched)
         _check_fields(options, fleet.streams)

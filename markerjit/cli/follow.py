@@ -53,7 +53,7 @@ def print_programs(
         by_type: dict[RecordType, int] = {}
         printing = Output(end, streams)
         printer = Printer(options, streams, by_type, callback, end, printing)
-        follow = _Follow(programs, printer, by_type)
+        follow = _Follow(programs, options.pattern, printer, by_type)
         end.arm(streams, options.duration)
         follow.begin(programs.members)
         printer.print_until_end(follow.step, is_over=follow.is_over, wait=programs.wait)
@@ -79,12 +79,13 @@ def write_programs(
         programs = begun(stack, options, end, request, pids, program)
         quota = recording.Quota(options.events)
         files = several.files_of(options.output, options, quota, are_coming=True)
-        writing = _Writing(programs, files)
+        writing = _Writing(programs, options.pattern, files)
         stack.callback(programs.close)
         after = stack.enter_context(ExitStack())  # is left when the markers are off
         after.callback(writing.close)
         after.callback(programs.end_requests)
         writing.begin(programs.members)
+        writing.remarks.print_new()
         end.arm(writing.streams, options.duration)
         while not end.has_come and not (programs.is_over and writing.is_done):
             busy = writing.step()
@@ -106,9 +107,9 @@ def write_programs(
 class _Writing:
     """Programs on their way into files."""
 
-    def __init__(self, traced: Traced, files: several.Files) -> None:
+    def __init__(self, traced: Traced, pattern: str, files: several.Files) -> None:
         self.streams: list[markerjit.EventStream] = []
-        self.remarks = Remarks(traced)
+        self.remarks = Remarks(traced, pattern)
         self._traced = traced
         self._files = files
         self._left = 0  # programs that are not over
@@ -175,10 +176,12 @@ def begun(
 class _Follow:
     """Programs on their way through the printer."""
 
-    def __init__(self, traced: Traced, printer: Printer, pids: dict[RecordType, int]) -> None:
+    def __init__(
+        self, traced: Traced, pattern: str, printer: Printer, pids: dict[RecordType, int]
+    ) -> None:
         self.programs = 0
         self.price = price_of(traced)
-        self.remarks = Remarks(traced)
+        self.remarks = Remarks(traced, pattern)
         self._traced = traced
         self._printer = printer
         self._pids = pids

@@ -74,11 +74,15 @@ def gathered(
 
 
 class Remarks:
-    """What could not be done for some programs, each said once on standard error."""
+    """What could not be done for some programs, and which USDT probes of the pattern are on in vain
+    there, each said once on standard error."""
 
-    def __init__(self, programs: Programs[T]) -> None:
+    def __init__(self, programs: Programs[T], pattern: str) -> None:
         self._programs = programs
+        self._pattern = pattern
         self._failed = self._missed = 0
+        self._seen: set[markerjit.Session] = set()
+        self._needs: set[markerjit.UsdtNeed] = set()
 
     def print_new(self) -> None:
         """Say what is new."""
@@ -87,6 +91,15 @@ class Remarks:
         for sentence in missed[self._missed :]:
             output.say(f"markerjit: {sentence}", error=True)
         self._failed, self._missed = len(failed), len(missed)
+        sessions = {member.session for member in self._programs.members}
+        needs = {
+            need
+            for session in sessions - self._seen
+            for need in output.needs_of(session, self._pattern)
+        }
+        output.print_needs(needs - self._needs)
+        self._seen = sessions
+        self._needs |= needs
 
 
 def price_of(programs: Programs[T]) -> markerjit.Price | None:

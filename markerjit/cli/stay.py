@@ -102,11 +102,12 @@ def stay(
             pids = targets.chosen(options).pids
         programs = gather.gathered(options, request, pids, program)
         stack.callback(programs.close)
-        remarks = gather.Remarks(programs)
+        remarks = gather.Remarks(programs, options.pattern)
         end.arm([], options.duration)
         tally.add(programs.members)
         let_go(program)
         _say_begin(options, programs.members, _rest(options, pids))
+        remarks.print_new()
         while not end.has_come and not programs.is_over:
             for ended in programs.take_ended():
                 finish(ended.member, ended.ending)

@@ -92,7 +92,7 @@ def add_up(
         stack.callback(end.disarm)
         programs = gather.gathered(options, request, pids, program)
         stack.callback(programs.close)
-        remarks = gather.Remarks(programs)
+        remarks = gather.Remarks(programs, options.pattern)
         end.arm((), options.duration)
         together.add(programs.members)
         launching.let_go(program)

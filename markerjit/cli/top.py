@@ -137,6 +137,7 @@ def _switched_on(session: markerjit.Session, pattern: str) -> Iterator[_Renewal]
     renewal = _Renewal(session, for_us)
     if for_us:
         output.print_left_out(session.enable(for_us, for_s=_LEASE_S).left_out)
+        output.print_needs_of([session], pattern)
     try:
         yield renewal
     finally:
@@ -173,6 +174,7 @@ def _recorded(
     )
     with session.trace(options.pattern, fields=fields or None) as stream:
         end.arm((stream,), options.duration)
+        output.print_needs_of([session], options.pattern)
         sources = {kind.marker: "" for kind in stream.types.values()}
         if "source" in keys:
             info = session.trace_info(tuple(stream.types.values()), stream.clock())

@@ -101,15 +101,23 @@ ENTRY, LINE = "python:function__entry", "python:line"
 
 
 @pytest.mark.parametrize(
-    "command", ["trace -d 0.1s", "count -d 0.1s", "latency -d 0.1s", "on", "flight start"]
-)
-def test_probe_that_is_on_in_vain_is_said_to_be(python: int, command: str) -> None:
+    "command",
+    [
+        "trace -d 0.1s", "trace -d 0.1s --follow", "trace -d 0.1s --follow -o {file}",
+        "count -d 0.1s", "count -d 0.1s --follow", "latency -d 0.1s",
+        "top -d 0.1s", "top -d 0.1s --by cpu",
+        "export -d 0.1s", "on", "on -d 0.1s --follow --off-at-end", "flight start",
+    ],
+)  # fmt: skip
+def test_probe_that_is_on_in_vain_is_said_to_be(python: int, command: str, tmp_path: Path) -> None:
+    command = command.format(file=tmp_path / "events.jsonl")
     verb, *options = command.replace("flight start", "flight").split()
     words = [verb, *(["start"] if verb == "flight" else [])]
     other = ["python:function__return"] if verb == "latency" else []
 
     done = cli(*words, python, ENTRY, *other, *options)
     cli("off", python)
+    (tmp_path / "events.jsonl").unlink(missing_ok=True)
     both = cli(*words, python, f"{ENTRY},{LINE}", *other, *options)
 
     sentence = f"markerjit: the program passes {ENTRY} only while {LINE} is on, too: "
