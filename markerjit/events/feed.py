@@ -144,9 +144,10 @@ class Feed:
 
     def is_over(self) -> bool:
         """Whether nothing more will come than what is in the rings now."""
-        self.target_ended = self.target_ended or not self._alive()
+        if not self._finished:  # the target may be closed by now
+            self.target_ended = self.target_ended or not self._alive()
         self.stopped = self.stopped or self.bounds.are_reached(self._events)
-        return self.stopped or self.target_ended or self.dispossessed or self.all_taken
+        return self.has_ended or self.all_taken
 
     @property
     def has_ended(self) -> bool:

@@ -59,8 +59,9 @@ class Source(Generic[T]):
     """The memory of an aggregate, as it is while markers add to it, and as it was at the end.
 
     `unswitched` are markers that matched and are left as they were, `taken` those that another
-    controller has taken; `unmatched` are returns that were not added, since their entries were not
-    seen, by slot, known at the end. `take_rows` takes what is handed out once."""
+    controller has taken. Known at the end are `unmatched`, the returns by slot that were not added,
+    since their entries were not seen, and `target_ended`. `take_rows` takes rows once.
+    """
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Source(Generic[T]):
         self.unswitched: tuple[LeftOut, ...] = ()
         self.taken: tuple[str, ...] = ()
         self.unmatched: dict[RemoteAddress, int] = {}
-        self.is_over = False
+        self.is_over = self.target_ended = False
         self._arena = arena
         self._copy = copy
         self.is_alive = is_alive
@@ -125,6 +126,7 @@ class Source(Generic[T]):
                 rows = self._take_rows(self.aggregate, is_over=True)
                 self._check_ours()
                 self._rows = rows
+        self.target_ended = not self.is_alive()
         self.is_over = True
 
 
@@ -157,8 +159,9 @@ class Gathering(Generic[T]):
 
     @property
     def target_ended(self) -> bool:
-        """Whether the process has ended."""
-        return not self._source.is_alive()
+        """Whether the process has ended; once all is over, whether it had at that time."""
+        source = self._source
+        return source.target_ended if source.is_over else not source.is_alive()
 
 
 class Leg(NamedTuple):

@@ -149,7 +149,9 @@ class View:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the process has ended, or executes another file by now."""
+        """Whether the process has ended, or executes another file by now. Raises MarkerError after
+        `close`."""
+        self._target.check_open()
         return self._target.memory.is_gone()
 
     def ending(self) -> Ending | None:

@@ -112,6 +112,21 @@ def test_marker_that_is_traced_is_not_added_up(target: Callable) -> None:
         raise AssertionError("it is held")
 
 
+def test_end_of_a_process_is_not_told_of_one_that_lives_and_was_let_go(target: Callable) -> None:
+    program = target("truth_keys", "1")
+    with markerjit.attach(program.pid) as session:
+        assert not session.is_gone
+        with session.aggregate("truth_key") as added:
+            pass
+        with session.trace("truth_key") as stream:
+            pass
+
+    assert stream.is_over()
+    assert (added.target_ended, stream.target_ended) == (False, False)
+    with pytest.raises(markerjit.MarkerError, match="was released"):
+        _ = session.is_gone
+
+
 def lossless_values(program: Any, condition: str, number: int) -> np.ndarray:
     """The first values that meet the condition, at least so many."""
     parts: list[np.ndarray] = []
