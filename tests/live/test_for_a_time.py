@@ -14,10 +14,11 @@ from collections.abc import Callable
 import pytest
 
 import markerjit
-from tests.support.commands import ENVIRONMENT, cli, facts, one_line
+from tests.support.commands import CLI, ENVIRONMENT, cli, facts, one_line
 from tests.support.markers import modes_of
 from tests.support.processes import is_gone
 from tests.support.programs import Target
+from tests.support.terminals import in_terminal
 from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.user
@@ -81,6 +82,24 @@ def test_status_says_until_when(target: Callable) -> None:
     assert listed["truth_spin"]["until"] is None
     assert facts("status", program.pid)["arena"]["to_mend"] is None
     os.kill(child, signal.SIGKILL)
+
+
+def test_terminal_and_pipes_of_the_command_end_with_it(target: Callable) -> None:
+    program = target("truth_modes-jump")
+
+    shown = in_terminal("on", program.pid, "truth_mode", "--for", LONG)  # until nobody has it
+
+    reader, writer = os.pipe()
+    subprocess.run(
+        [*CLI, "on", str(program.pid), "truth_spin", "--for", LONG],
+        env=ENVIRONMENT, pass_fds=[writer], check=True, capture_output=True,
+    )  # fmt: skip
+    os.close(writer)
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+    assert "off again at" in shown
+    assert all(modes_of(program.pid)[name] for name in ("truth_mode", "truth_spin"))
+    cli("off", program.pid, "*")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
