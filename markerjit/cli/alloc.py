@@ -81,8 +81,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Follow allocations until the end, and print them."""
-    if options.json and options.leaks:
-        raise markerjit.BadArgument("--leaks", True, "left out with --json, which has all sites")
     if options.output:
         markerjit.check_allocations_file(options.output, force=options.force)
     end, view = End(), _View(options)
@@ -138,7 +136,7 @@ class _View:
     def show_whole(self, allocations: Allocations) -> None:
         """Print all that was asked for, and what has to be known of it."""
         if self._options.json:
-            output.print_json(allocations_facts(allocations))
+            output.print_json(allocations_facts(allocations, leaks=self._options.leaks))
             return
         with self._table.whole():
             self._print_whole(allocations)

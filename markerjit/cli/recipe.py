@@ -31,7 +31,7 @@ _RECIPES = os.path.join(os.path.dirname(__file__), "recipes")
 _OWN = ("markerjit", "recipes")
 _SUFFIX = ".toml"
 _MOST_BYTES = 1 << 16
-_ASKING = ("count", "stat", "hist", "quantiles", "latency", "trace", "top")
+_ASKING = ("count", "stat", "hist", "quantiles", "latency", "trace", "top", "alloc")
 """The commands that a recipe may have: they are over when they end, and write no file of their
 own accord."""
 

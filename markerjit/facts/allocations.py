@@ -31,14 +31,15 @@ _KIBI = 1024
 _EXACT = 10 * _KIBI
 
 
-def allocations_facts(allocations: Allocations) -> Json:
-    """All of it."""
+def allocations_facts(allocations: Allocations, *, leaks: bool = False) -> Json:
+    """All of it; of the sites those with blocks that were not freed, where only `leaks` are asked
+    for."""
     facts = allocations._asdict()
     facts["seconds"] = round(allocations.seconds, 6)
     facts["most_s"] = round(allocations.most_s, 6)
     facts["sites"] = [
         {**each._asdict(), "site": _site_facts(each.site), "wasted": each.wasted}
-        for each in allocations.sites
+        for each in (allocations.leaks if leaks else allocations.sites)
     ]
     facts["functions"] = list(allocations.functions)
     facts["left_out"] = list(allocations.left_out)

@@ -710,6 +710,22 @@ def test_json_has_all_of_it(target: Callable) -> None:
     assert document["pid"] == program.pid
 
 
+@pytest.mark.parametrize("by", ["site", "stack"])
+def test_json_of_leaks_has_the_sites_with_blocks_that_live(target: Callable, by: str) -> None:
+    program = target(PROGRAM)
+    with running("alloc", program.pid, "--leaks", "--json", "--by", by) as command:
+        wait_until(lambda: "func:malloc" in cli("status", program.pid).stdout, "it is on")
+        program.ask("run 300")
+        command.send_signal(signal.SIGTERM)
+        document = json.loads(command.communicate()[0])
+
+    sites = document["sites"]
+    assert sites and all(each["live"] > 0 for each in sites)
+    assert document["live"] == sum(each["live"] for each in sites)
+    assert document["allocations"] > sum(each["allocations"] for each in sites)
+    assert all((each["site"]["stack"] is not None) == (by == "stack") for each in sites)
+
+
 def test_a_terminal_of_80_columns_has_a_live_table(target: Callable) -> None:
     program = target(PROGRAM)
 

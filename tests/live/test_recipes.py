@@ -33,6 +33,15 @@ for line in sys.stdin:
     os.read(read, 3000)
     print("done", flush=True)
 """
+LEAKING = """
+import sys
+kept = []
+print("ready", flush=True)
+for line in sys.stdin:
+    kept.append(bytearray(3000000))
+    bytearray(5000000)
+    print("done", flush=True)
+"""
 THROWING = """
 #include <cstdio>
 #include <stdexcept>
@@ -143,6 +152,18 @@ def test_recipes_of_the_server_say_what_its_clients_did(target: Callable) -> Non
     assert counts == {"SET": 2, "GET": 1}
     assert {row["key"][0]: row["count"] for row in values["rows"]} == {"user": 2}
     assert connections["begins"] == 1
+
+
+def test_recipe_of_leaks_has_the_paths_of_what_is_kept(start: Start) -> None:
+    program = start(debian("/usr/bin/python3.11"), "-S", "-c", LEAKING)
+
+    (document,) = asked("libc-leaks", program.pid, partial(work, program))
+
+    assert document["live_given"] >= 3_000_000
+    (kept,) = (each for each in document["sites"] if each["live_asked"] >= 3_000_000)
+    assert (kept["live"], kept["live_asked"] < 5_000_000) == (1, True)
+    assert len(kept["site"]["stack"]["frames"]) > 3
+    assert all(each["live_asked"] for each in document["sites"])
 
 
 def test_recipes_of_python_count_calls_and_time_collections(python: Target) -> None:

@@ -39,6 +39,8 @@ def _names(recipe: str) -> list[str]:
     """The names of the markers that it has on. Those of functions name an object, too."""
     command = [sys.executable, "-m", "markerjit", "recipe", "show", recipe, "--json"]
     shown = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    if shown["command"] == "alloc":
+        return ["func:malloc:return", "func:free"]
     first, second = shown["arguments"][:2]
     if shown["command"] == "latency":  # of calls, whose returns are on, if there is no other end
         first = f"{first}:return" if second[:1] == "-" else f"{first},{second}"
