@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import markerjit
 from markerjit.cli import adding, arguments, launching, output, recording, targets
 from markerjit.cli.end import End
-from markerjit.facts.aggregates import has_stack, key_header, key_words
+from markerjit.facts.aggregates import has_stack, key_header, key_lines, key_words
 from markerjit.facts.latencies import (
     ROW_HEADER,
     latencies_facts,
@@ -28,6 +28,7 @@ from markerjit.facts.latencies import (
     row_facts,
     slow_facts,
     slow_line,
+    tail_jump_words,
     unmatched_lines,
 )
 from markerjit.facts.words import unmatched_words
@@ -196,6 +197,7 @@ class _View:
         is_ours = not options.program and not self._has_slow
         self._in_place = sys.stdout.isatty() and not options.json and is_ours
         self._picture = output.Picture()
+        self._tail_jumps: dict[int, tuple[str, ...]] = {}  # known at the end
         self._shown = False
         self._next_at = time.monotonic() + (options.every or 0)
         self.period = _LOOK_S if self._has_slow else options.every or _REDRAW_S
@@ -223,7 +225,11 @@ class _View:
         take = bool(self._options.every)
         latencies = {pid: each.take() if take else each.read() for pid, each in measured.items()}
         unseen = {pid: each.unmatched for pid, each in measured.items()}
+        self._tail_jumps = {pid: each.tail_jumps for pid, each in measured.items()}
         self._print(latencies, unseen, is_last=True)
+        names = sorted({name for each in self._tail_jumps.values() for name in each})
+        if names and not self._options.json:
+            output.say(tail_jump_words(names))
         self._print_bad_pairs(measured)
 
     def _print_slow(self, measured: Mapping[int, Latency]) -> None:
@@ -235,6 +241,8 @@ class _View:
                     output.say(slow_line(pair))
                 else:
                     output.say(f"{pid}  {slow_line(pair)}")
+                for line in () if self._options.json else key_lines(pair.key):
+                    output.say(f"    {line}", hanging=8)
         sys.stdout.flush()
 
     def _print_bad_pairs(self, measured: Mapping[int, Latency]) -> None:
@@ -264,7 +272,10 @@ class _View:
         with self._picture.drawn(whole=is_last) if self._in_place else nullcontext():
             if options.json:
                 for pid, each in latencies.items():
-                    output.print_json({"pid": pid, **self._facts(each, unseen.get(pid, 0))})
+                    facts = self._facts(each, unseen.get(pid, 0))
+                    if names := self._tail_jumps.get(pid):
+                        facts["tail_jumps"] = list(names)
+                    output.print_json({"pid": pid, **facts})
                 latencies = {}
             for pid, each in adding.joined(latencies, self._processes, options).items():
                 if not self._processes.is_single:

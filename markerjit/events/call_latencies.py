@@ -12,11 +12,14 @@ import markerjit.abi as abi
 from markerjit.arena.aggregates import Words
 from markerjit.events.aggregates import more
 from markerjit.events.latencies import (
+    UNDIVIDED,
+    Divided,
     Known,
     Latencies,
     PairEnd,
     SlowPair,
     fields_of,
+    key_of,
     sums_by_key,
 )
 from markerjit.events.latency_rows import rows_of
@@ -75,7 +78,10 @@ def latencies_of_calls(
 
 
 def slow_calls(
-    rows: Sequence[bytes], markers: Mapping[int, Known], clock: Calibration
+    rows: Sequence[bytes],
+    markers: Mapping[int, Known],
+    clock: Calibration,
+    divided: Divided = UNDIVIDED,
 ) -> list[SlowPair]:
     """The calls in these rows: their entries with the arguments, and their returns. What makes no
     sense is left out."""
@@ -97,6 +103,7 @@ def slow_calls(
                 took_ns,
                 PairEnd(returned.name.removesuffix(SUFFIX), tid, given),
                 PairEnd(returned.name, tid, {name: fields[name] for name in results}),
+                *key_of(row, divided),
             )
         )
     return made

@@ -203,13 +203,21 @@ class PairEnd(NamedTuple):
 
 class SlowPair(NamedTuple):
     """A pair that took long. `time` is when it began, CLOCK_MONOTONIC nanoseconds, and `unix_ns`
-    the same since 1970."""
+    the same since 1970. Where the times are divided, `key` and `names` are those of its row; the
+    key is () where there was no room for it."""
 
     time: int
     unix_ns: int
     took_ns: int
     begin: PairEnd
     end: PairEnd
+    key: tuple[KeyValue, ...] = ()
+    names: tuple[str | None, ...] = ()
+
+
+Divided = Mapping[int, LatencyRow]
+"""Keys, by the numbers that rows of slow pairs have for them."""
+UNDIVIDED: Divided = MappingProxyType({})
 
 
 class Sums(NamedTuple):
@@ -298,6 +306,7 @@ def slow_pairs(
     markers: Mapping[int, Known],
     begin_words: int,
     clock: Calibration,
+    divided: Divided = UNDIVIDED,
 ) -> list[SlowPair]:
     """The pairs in these rows. What makes no sense is left out: the target can write there. The
     fields of a begin have `begin_words` at most, so an end in its place may have more.
@@ -319,9 +328,21 @@ def slow_pairs(
                 took_ns,
                 PairEnd(first.name, begun, fields_of(row[at:behind], first.side.fields)),
                 PairEnd(last.name, ended, fields_of(row[behind:], last.side.fields)),
+                *key_of(row, divided),
             )
         )
     return made
+
+
+def number_of(row: bytes) -> int:
+    """The number of the key of a slow pair; 0 where it has none."""
+    return int(struct.unpack_from("<6Q", row)[5])
+
+
+def key_of(row: bytes, divided: Divided) -> tuple[tuple[KeyValue, ...], tuple[str | None, ...]]:
+    """The key of a slow pair, and its names."""
+    of_key = divided.get(number_of(row))
+    return (of_key.key, of_key.names) if of_key else ((), ())
 
 
 def fields_of(words: bytes, fields: Sequence[KeptField]) -> dict[str, FieldValue]:

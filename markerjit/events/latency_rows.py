@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from markerjit.events.aggregates import key_values, more, with_stacks_in
+from markerjit.events.aggregates import KeyValue, key_values, more, with_stacks_in
 from markerjit.events.latencies import Latencies, LatencyRow, by_key
 from markerjit.questions.aggregates import KeyPart
 from markerjit.questions.buckets import Sketch
@@ -24,7 +24,6 @@ def rows_of(
     """The durations of each key, those that had the most time first; of an interval, where there
     are sums of its beginning. `names` says which parts of the key are names of returns: they become
     those of the functions."""
-    names = names or [False] * len(key)
     rows = []
     for words, sums in now.items():
         earlier = _NOTHING if before is None else before.get(words, _NOTHING)
@@ -32,12 +31,22 @@ def rows_of(
         counts = {at: count for at, count in enumerate(since[:-1]) if count}
         longest = sums[-1] if before is None else None
         if counts:
-            values = tuple(
-                value.removesuffix(SUFFIX) if is_name and isinstance(value, str) else value
-                for value, is_name in zip(key_values(words, key), names, strict=True)
+            rows.append(
+                LatencyRow(_values(words, key, names), Sketch(SCALE, counts), since[-1], longest)
             )
-            rows.append(LatencyRow(values, Sketch(SCALE, counts), since[-1], longest))
     return sorted(rows, key=lambda row: -row.sum_ns)
+
+
+def row_of_key(words: bytes, key: Sequence[KeyPart], names: Sequence[bool] = ()) -> LatencyRow:
+    """A key without times."""
+    return LatencyRow(_values(words, key, names), Sketch(SCALE, {}), 0, None)
+
+
+def _values(words: bytes, key: Sequence[KeyPart], names: Sequence[bool]) -> tuple[KeyValue, ...]:
+    return tuple(
+        value.removesuffix(SUFFIX) if is_name and isinstance(value, str) else value
+        for value, is_name in zip(key_values(words, key), names or [False] * len(key), strict=True)
+    )
 
 
 def with_stacks(

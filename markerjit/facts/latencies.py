@@ -5,11 +5,11 @@ has become of the events that are in no pair.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from markerjit.events.latencies import Latencies, LatencyRow, PairEnd, SlowPair
 from markerjit.facts import Json
-from markerjit.facts.aggregates import QUANTILES, histogram_lines, key_facts
+from markerjit.facts.aggregates import QUANTILES, histogram_lines, key_facts, key_words
 from markerjit.facts.words import duration_words
 from markerjit.printable import counted, printable
 from markerjit.questions.buckets import Bucket
@@ -64,11 +64,18 @@ def slow_facts(pair: SlowPair) -> Json:
         "took_ns": pair.took_ns,
         "begin": _end_facts(pair.begin),
         "end": _end_facts(pair.end),
+        **({"key": [*map(key_facts, pair.key)]} if pair.key else {}),
+        **({"names": list(pair.names)} if pair.names else {}),
     }
 
 
 def _end_facts(end: PairEnd) -> Json:
     return {"name": end.name, "tid": end.tid, "fields": dict(end.fields)}
+
+
+def tail_jump_words(names: Sequence[str]) -> str:
+    """Where the time of a call may end before its return."""
+    return f"calls of {', '.join(names)} that end by a jump to another function are timed up to it"
 
 
 # ---- in words ------------------------------------------------------------------------------------
@@ -127,11 +134,12 @@ def unmatched_lines(latencies: Latencies) -> Iterator[str]:
 
 def slow_line(pair: SlowPair) -> str:
     """`14:42:54.383  52.1 ms  kv_command name="SET" -> kv_reply size=5`, with the time of day at
-    which it began."""
+    which it began. What divides the times stands before the pair: `[SET]`."""
     seconds, rest = divmod(pair.unix_ns, 10**9)
     clock = time.strftime("%H:%M:%S", time.localtime(seconds))
     begin, end = _end_words(pair.begin), _end_words(pair.end, besides=pair.begin.tid)
-    return f"{clock}.{rest // 10**6:03}  {duration_words(pair.took_ns)}  {begin} -> {end}"
+    key = f"[{', '.join(key_words(pair.key, pair.names))}]  " if pair.key else ""
+    return f"{clock}.{rest // 10**6:03}  {duration_words(pair.took_ns)}  {key}{begin} -> {end}"
 
 
 def _end_words(end: PairEnd, besides: int = 0) -> str:

@@ -67,6 +67,11 @@ _DURATION = f"{DURATION} %lu", CType(TypeClass.UNSIGNED, 8)
 BY_ENTRY = "it is a single instruction, which its entry needs"
 
 
+def is_tail(signature: Signature) -> bool:
+    """Whether it is that of an exit by a jump to another function."""
+    return signature.format.startswith(_TAIL[0])
+
+
 class Leaving(NamedTuple):
     """Where a function is left: the entry that it was asked for by, its exits, and a site for each,
     or one that cannot be opened where they are not known. `problem`: they cannot be looked for."""

@@ -30,25 +30,28 @@ from markerjit.events.call_latencies import (
 from markerjit.events.latencies import (
     Known,
     Latencies,
+    LatencyRow,
     SlowPair,
     Sums,
     latencies_of,
+    number_of,
     slow_pairs,
     sums_of,
 )
-from markerjit.events.latency_rows import rows_of
+from markerjit.events.latency_rows import row_of_key, rows_of
 from markerjit.model import Signature, Site
 from markerjit.patch.request import Pair, Request
 from markerjit.patch.switchable import LeftOut
 from markerjit.probes.recorders import Recorders
 from markerjit.questions import Lack
-from markerjit.questions.aggregates import keys_of
+from markerjit.questions.aggregates import KeyPart, keys_of
 from markerjit.questions.latencies import WORDS, Pairing, Side, Timed
 from markerjit.questions.scope import NAME
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import Time
 from markerjit.session.asking import divide, rest_of
 from markerjit.session.clock import EarlyClock
+from markerjit.session.exits import is_tail
 from markerjit.session.held import Gathering, Leg, Source, held, make
 from markerjit.session.holding import refuse_added_up, take
 from markerjit.session.latency_names import KeyNames
@@ -56,6 +59,7 @@ from markerjit.session.pair_clock import check_clock, clock_of_pairs, ticks_of
 from markerjit.session.switch import Switcher
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
+from markerjit.sites.names import SUFFIX
 from markerjit.tuples import NamedTuple
 
 DEFAULT_ROOM = 2048
@@ -102,9 +106,12 @@ class Latency(Gathering[Any]):
     """The times between markers of a process, or the durations of functions' calls, while these are
     on, and all of them afterwards."""
 
-    def __init__(self, source: Source[Any], reader: Reader[Any]) -> None:
+    def __init__(
+        self, source: Source[Any], reader: Reader[Any], tail_jumps: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(source)
         self._reader = reader
+        self._tail_jumps = tail_jumps
         self._before = reader.nothing
         self._bad_pairs = 0
 
@@ -130,6 +137,12 @@ class Latency(Gathering[Any]):
         return pairs
 
     @property
+    def tail_jumps(self) -> tuple[str, ...]:
+        """Of calls: the functions that may end by a jump to another one, as their last call. Such a
+        call is timed up to that jump."""
+        return self._tail_jumps
+
+    @property
     def bad_pairs(self) -> int:
         """Pairs that `slow` has left out because they made no sense: the program has overwritten
         them."""
@@ -148,6 +161,7 @@ class _Prepared(NamedTuple):
     source: Source[Any]
     reader: Reader[Any]
     has_names: bool = False
+    tail_jumps: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -160,7 +174,7 @@ def timed(switcher: Switcher, timing: Timing) -> Iterator[Latency]:
         ExitStack() as behind,
         held(switcher, lambda turn: prepare(turn, switcher, timing, clock)) as prepared,
     ):
-        latency = Latency(prepared.source, prepared.reader)
+        latency = Latency(prepared.source, prepared.reader, prepared.tail_jumps)
         if prepared.has_names:
             _look_up(latency)  # what is mapped now, in case the process ends soon
             behind.callback(_look_up, latency)  # when the markers are off
@@ -227,15 +241,50 @@ def _prepare(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibration)
         times = times._replace(rows=tuple(rows), undivided=undivided)
         return names_of.named(times, is_over=source.is_over)
 
-    slow = partial(_slow_pairs, markers, begin_words, clock)
+    slow = partial(
+        _slow_pairs, markers, begin_words, clock, _Divided(source, names_of, pairing.group)
+    )
     reader = Reader(sums_of, latencies, slow, _NO_PAIRS)
     return _Prepared(recorders, legs, source, reader, names_of.has_any)
 
 
+class _Divided:
+    """The keys that divide slow pairs, by their numbers: each is looked up once."""
+
+    def __init__(
+        self,
+        source: Source[Any],
+        names_of: KeyNames,
+        parts: Sequence[KeyPart],
+        are_names: Sequence[bool] = (),
+    ) -> None:
+        self._source = source
+        self._names_of = names_of
+        self._parts = parts
+        self._are_names = are_names
+        self._rows: dict[int, LatencyRow] = {}
+
+    def of(self, slow: Sequence[bytes]) -> Mapping[int, LatencyRow]:
+        """The keys of these rows of slow pairs. Raises Refused where the memory is another's."""
+        new = {*map(number_of, slow)} - {0, *self._rows}
+        if self._parts and new:
+            rows = {
+                number + 1: row_of_key(words, self._parts, self._are_names)
+                for words, number in self._source.copy().keys
+                if number + 1 in new
+            }
+            self._rows |= self._names_of.named_each(rows, is_over=self._source.is_over)
+        return self._rows
+
+
 def _slow_pairs(
-    markers: Mapping[int, Known], begin_words: int, clock: Calibration, rows: Sequence[bytes]
+    markers: Mapping[int, Known],
+    begin_words: int,
+    clock: Calibration,
+    divided: _Divided,
+    rows: Sequence[bytes],
 ) -> list[SlowPair]:
-    return slow_pairs(rows, markers, begin_words, clock)
+    return slow_pairs(rows, markers, begin_words, clock, divided.of(rows))
 
 
 def _prepare_calls(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibration) -> _Prepared:
@@ -268,16 +317,23 @@ def _prepare_calls(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibr
     markers = _markers(recorders, [(way, probe)])
     are_names = [part.strip() == NAME for part in keys_of(timed.by)] if timed.by else []
     names_of = KeyNames(turn, switcher, pairing.key)
+    divided = _Divided(source, names_of, pairing.key, are_names)
 
     def latencies(now: SumsOfCalls, before: SumsOfCalls | None) -> Latencies:
         times = latencies_of_calls(now, before, pairing.key, are_names)
         return names_of.named(times, is_over=source.is_over)
 
     def slow(rows: Sequence[bytes]) -> list[SlowPair]:
-        return slow_calls(rows, markers, clock)
+        return slow_calls(rows, markers, clock, divided.of(rows))
 
     reader = Reader(sums_of_calls, latencies, slow, _NO_CALLS)
-    return _Prepared(recorders, [leg], source, reader, names_of.has_any)
+    return _Prepared(recorders, [leg], source, reader, names_of.has_any, _tail_jumps(way.sites))
+
+
+def _tail_jumps(sites: Sequence[Site]) -> tuple[str, ...]:
+    """The functions that are left by a jump at one of these exits."""
+    tails = {site.marker for site in sites if is_tail(site.signature)}
+    return tuple(sorted(name.removesuffix(SUFFIX) for name in tails))
 
 
 def _need(turn: Turn, switcher: Switcher, legs: Sequence[Leg]) -> Recorders:

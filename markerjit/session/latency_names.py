@@ -4,11 +4,11 @@ stacks. They are looked up while the process runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from markerjit.events.aggregates import names_of_key
-from markerjit.events.latencies import Latencies
+from markerjit.events.aggregates import names_of_key, with_stacks_in
+from markerjit.events.latencies import Latencies, LatencyRow
 from markerjit.events.latency_rows import with_stacks
 from markerjit.questions.aggregates import KeyPart
 from markerjit.questions.types import Type
@@ -51,9 +51,22 @@ class KeyNames:
             latencies = with_stacks(latencies, self._parts, self._stacks.of)
         if self._addresses is None:
             return latencies
-        name_of = self._addresses.of
-        rows = (
-            row._replace(names=names_of_key(row.key, self._parts, name_of))
-            for row in latencies.rows
-        )
-        return latencies._replace(rows=tuple(rows))
+        return latencies._replace(rows=tuple(map(self._with_names, latencies.rows)))
+
+    def named_each(self, rows: Mapping[int, LatencyRow], *, is_over: bool) -> dict[int, LatencyRow]:
+        """The same of single rows, which stay apart."""
+        if self._stacks is not None:
+            if not is_over:
+                self._stacks.look()
+            stack_of = self._stacks.of
+            rows = {
+                number: row._replace(key=with_stacks_in(row.key, self._parts, stack_of))
+                for number, row in rows.items()
+            }
+        if self._addresses is not None:
+            rows = {number: self._with_names(row) for number, row in rows.items()}
+        return dict(rows)
+
+    def _with_names(self, row: LatencyRow) -> LatencyRow:
+        assert self._addresses
+        return row._replace(names=names_of_key(row.key, self._parts, self._addresses.of))

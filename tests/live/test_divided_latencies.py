@@ -150,6 +150,7 @@ def test_slow_pairs_are_shown_beside_the_rows(target: Callable) -> None:
         pairs, rows = latency.slow(), latency.read().rows
 
     assert [pair.begin.fields["path"] for pair in pairs] == [0, 1, 2] * 2
+    assert [pair.key for pair in pairs] == [(0,), (1,), (2,)] * 2
     for row in rows:
         times = [pair.took_ns for pair in pairs if pair.begin.fields["path"] == row.key[0]]
         assert row.sum_ns == sum(times) and row.longest_ns == max(times)
@@ -181,6 +182,25 @@ def test_the_command_prints_a_table_and_a_document(target: Callable) -> None:
     assert sorted((row["key"], row["pairs"]) for row in document["rows"]) == [
         ([path], TURNS) for path in range(3)
     ]
+
+
+def test_slow_pairs_of_the_command_name_what_divides_them(target: Callable) -> None:
+    program = target("truth_paths", "1")
+    divided = (OPENED, CLOSED, "--slower", "0.001us", "--per")
+
+    lines = while_it_measures(program, *divided, "caller").splitlines()
+    stacks = while_it_measures(program, *divided, "stack(2)").splitlines()
+    printed = while_it_measures(program, *divided, "caller", "--json").splitlines()
+
+    *slow, whole = map(json.loads, printed)
+    pairs = [document["slow"] for document in slow]
+    rows = {tuple(row["key"]): row for row in whole["rows"]}
+    assert sum("  [by_write+0x" in line for line in lines) == 2 * TURNS
+    assert "  [opened]  " in stacks[0]
+    assert stacks[1].startswith("    opened")
+    assert stacks[2].startswith("    by_read+0x")
+    assert len(pairs) == 3 * TURNS
+    assert all(pair["names"] == rows[tuple(pair["key"])]["names"] for pair in pairs)
 
 
 def test_the_command_draws_the_times_of_stacks(target: Callable, tmp_path: Path) -> None:

@@ -719,7 +719,28 @@ def test_the_latency_of_a_function_has_each_of_its_calls(target: Callable) -> No
     assert given == [m for n in range(10) for m in range(n % 7 + 1)]
     assert [pair.end.fields["ret"] for pair in pairs] == [n * (n + 1) // 2 for n in given]
     assert {pair.begin.name for pair in pairs} == {"func:deep"}
+    assert {pair.key for pair in pairs} == {(program.pid,)}
     assert text_of(program.pid) == before
+
+
+def test_functions_that_end_by_a_jump_are_named_beside_their_times(target: Callable) -> None:
+    program = target(RETURNS)
+    tailed, deep = (f"func:{RETURNS}:{name}" for name in ("tailed", "deep"))
+
+    with markerjit.attach(program.pid) as session:
+        with session.latency(tailed) as latency:
+            program.ask("run 3")
+        with session.latency(deep) as other:
+            pass
+    shown = cli("latency", program.pid, f"{tailed},{deep}", "-d", "0.1s")
+    document = facts("latency", program.pid, tailed, "-d", "0.1s")
+
+    sentence = "calls of func:tailed that end by a jump to another function are timed up to it"
+    assert (latency.tail_jumps, other.tail_jumps) == (("func:tailed",), ())
+    assert latency.read().pairs == 3
+    assert shown.stdout.splitlines()[-1] == sentence
+    assert document["tail_jumps"] == ["func:tailed"]
+    assert sentence not in cli("latency", program.pid, deep, "-d", "0.1s").stdout
 
 
 def test_the_time_of_a_call_is_that_from_its_entry_to_its_return(target: Callable) -> None:

@@ -374,7 +374,7 @@ struct mj_slot {
 #define MJ_MAX_FIELD_WORDS 128 /* of one end of a pair */
 /* Words of a slow pair, before its fields: its number + 1 when all else is written, the time of the
    begin, nanoseconds, the thread and marker of both ends, and the number of the begin's group + 1,
-   or 0. Of a marker with `took_at` the time is that of the end. */
+   or 0. Of a marker with `took_at` the time is that of the end, and the number that of its key. */
 #define MJ_SLOW_WORDS 6
 /* Blocks: words of one, and what is counted for each site. */
 #define MJ_BLOCK_WORDS 6 /* struct mj_block */

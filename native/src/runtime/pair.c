@@ -248,7 +248,7 @@ static void end(const struct visit *visit) {
 static void call(const struct visit *visit, uint64_t took_ns) {
     const struct mj_table *table = visit->table;
     const int64_t number = mj_number_of(table, visit->key);
-    const uint64_t here[MJ_HELD_WORDS] = {visit->now, visit->who, 0};
+    const uint64_t here[MJ_HELD_WORDS] = {visit->now, visit->who, (uint64_t)number + 1};
 
     if (number < 0) {
         mj_add(&visit->missed, MJ_MISSED_FULL, 1);
