@@ -1,9 +1,10 @@
 """`markerjit top TARGET [PATTERN]`: hits per second, by marker, thread or field, again and again.
 
-By marker, the runtime counts. By anything else the events are recorded and counted here, as `trace`
-gets them. An end before the first look is looked at, too. What was off before is off afterwards.
-Killed by SIGKILL, it leaves markers that count with a deadline of a minute (`on --for`), and
-markers that record with the lease of a trace.
+The hits of several processes are added up, unless a key is the process. By marker, the runtime
+counts. By anything else the events are recorded and counted here, as `trace` gets them. An end
+before the first look is looked at, too. What was off before is off afterwards. Killed by SIGKILL,
+it leaves markers that count with a deadline of a minute (`on --for`), and markers that record with
+the lease of a trace.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import markerjit
 from markerjit.cli import arguments, output, targets
@@ -26,7 +27,7 @@ _POLL_S = 0.05
 _LEASE_S, _RENEW_S = 60.0, 20.0
 _ROWS_IN_PIPE = 20
 _AT_ONCE = 10_000
-_NAMES = {"marker": "name", "thread": "tid"}
+_NAMES = {"marker": "name", "thread": "tid", "process": "pid"}
 """Keys as people say them, by the names that lines of events have for them."""
 _IN_LINES = ("name", "tid", "cpu", "source")
 
@@ -47,8 +48,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--by",
         metavar="KEY",
         default="marker",
-        help="group by marker (default; counted in the process), thread, cpu, source or a field, "
-        "or by several: marker,key. For all but marker the events are recorded, as by trace",
+        help="group by marker (default), process, thread, cpu, source or a field, or by several: "
+        "marker,key. For all but marker and process the events are recorded, as by trace",
     )
     parser.add_argument(
         "--every", metavar="S", type=arguments.seconds, default=_EVERY_S,
@@ -63,54 +64,82 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look until the end, which a signal or the time is."""
-    pids = targets.chosen(options).pids
-    if len(pids) > 1:
-        raise markerjit.Refused(
-            f"top works on one process; name one of these {len(pids)}: {', '.join(map(str, pids))}"
-        )
+    processes = targets.chosen(options)
     keys = [_NAMES.get(key, key) for key in options.by.split(",")]
     if not all(keys):
         raise markerjit.Refused(
             f"--by {options.by!r} has an empty name in it; keys are such as thread, or marker,size"
         )
     end = End()
-    looks = _counted if keys == ["name"] else _recorded
-    with markerjit.attach(pids[0], seccomp=options.seccomp) as session:
+    looks = _counted if {*keys} <= {"name", "pid"} else _recorded
+    with markerjit.Fleet(processes.pids, seccomp=options.seccomp) as fleet:
         totals: Counter[str] = Counter()
         picture = output.Picture()
-        for look in looks(session, keys, options, end):
+        for look in looks(fleet, keys, options, end):
+            pids = [*fleet.sessions]
             totals.update(look.hits)
             if options.json:
-                output.print_json(_facts(session.pid, look, totals, options))
+                output.print_json(_facts(pids, look, totals, options))
             elif sys.stdout.isatty():
                 with picture.drawn():
-                    _print(session.pid, look, totals, options)
+                    _print(pids, look, totals, options)
             else:
-                _print(session.pid, look, totals, options)
+                _print(pids, look, totals, options)
                 output.say("")
             sys.stdout.flush()
-    return 0
+    return bool(fleet.failed)
 
 
 # ---- by marker -----------------------------------------------------------------------------------
 
 
 def _counted(
-    session: markerjit.Session, keys: list[str], options: argparse.Namespace, end: End
+    fleet: markerjit.Fleet, keys: list[str], options: argparse.Namespace, end: End
 ) -> Iterator[Look]:
-    """Looks at the counters of the runtime."""
-    with _switched_on(session, options.pattern) as renew:
+    """Looks at the counters of the runtime. Raises TargetGone when all processes have ended."""
+    renewals: dict[int, _Renewal] = {}
+    with ExitStack() as stack:
+
+        def begin(session: markerjit.Session) -> None:
+            renewals[session.pid] = stack.enter_context(_switched_on(session, options.pattern))
+
+        fleet.each(begin)
+        targets.print_failed(fleet.failed)
         end.arm((), options.duration)
-        last, before = time.monotonic(), _totals(session, options.pattern)
+        last, before = time.monotonic(), _totals_of(fleet, renewals, options.pattern)
         is_first = True
         while (goes_on := _wait(end, last + options.every)) or is_first:
-            if goes_on:
-                renew()
-            now, totals = time.monotonic(), _totals(session, options.pattern)
-            hits = {name: total - before.get(name, 0) for name, total in totals.items()}
+            for renew in renewals.values() if goes_on else ():
+                with suppress(markerjit.TargetGone, markerjit.NoSuchProcess):  # seen below
+                    renew()
+            now, totals = time.monotonic(), _totals_of(fleet, renewals, options.pattern)
+            hits: Counter[str] = Counter()
+            for (pid, name), total in totals.items():
+                words = {"name": name, "pid": str(pid)}
+                hits["\t".join(words[key] for key in keys)] += total - before.get((pid, name), 0)
             yield Look(now - last, hits)
             last, before, is_first = now, totals, False
         end.disarm()
+
+
+def _totals_of(
+    fleet: markerjit.Fleet, renewals: dict[int, _Renewal], pattern: str
+) -> dict[tuple[int, str], int]:
+    """The counts by process and marker. Processes that have ended are left out from now on. Raises
+    TargetGone where there is none left."""
+    totals: dict[tuple[int, str], int] = {}
+    gone: markerjit.MarkerError | None = None
+    for pid in [*renewals]:
+        try:
+            by_name = _totals(fleet.sessions[pid], pattern)
+        except (markerjit.TargetGone, markerjit.NoSuchProcess) as error:
+            gone = error
+            del renewals[pid]
+        else:
+            totals |= {(pid, name): total for name, total in by_name.items()}
+    if gone and not renewals:
+        raise gone
+    return totals
 
 
 def _totals(session: markerjit.Session, pattern: str) -> Counter[str]:
@@ -165,37 +194,64 @@ class _Renewal:
 
 
 def _recorded(
-    session: markerjit.Session, keys: list[str], options: argparse.Namespace, end: End
+    fleet: markerjit.Fleet, keys: list[str], options: argparse.Namespace, end: End
 ) -> Iterator[Look]:
-    """Looks at what was recorded since. The key of an event is the line that a template makes."""
-    fields = [key for key in keys if key not in _IN_LINES]
+    """Looks at what was recorded since. The key of an event is the line that a template makes, with
+    the pid of its process where that is asked for."""
+    in_line = [key for key in keys if key != "pid"]
+    fields = [key for key in in_line if key not in _IN_LINES]
     template = markerjit.LineTemplate(
-        "\\t".join(f"{{{key if key in _IN_LINES else f'fields.{key}'}}}" for key in keys)
+        "\\t".join(f"{{{key if key in _IN_LINES else f'fields.{key}'}}}" for key in in_line)
     )
-    with session.trace(options.pattern, fields=fields or None) as stream:
-        end.arm((stream,), options.duration)
-        output.print_needs_of([session], options.pattern)
-        sources = {kind.marker: "" for kind in stream.types.values()}
-        if "source" in keys:
-            info = session.trace_info(tuple(stream.types.values()), stream.clock())
-            sources = dict(info.sources)
-        last, lost, is_first = time.monotonic(), 0, True
-        hits: Counter[str] = Counter()
-        while not (is_over := end.has_come or stream.is_over()) or is_first:
-            batch = stream.poll_batch(most=_AT_ONCE, columns=True)
-            if batch:
-                lines = template.lines(batch.columns, stream.clock(), sources=sources)
-                hits.update(line.decode("utf-8", "replace") for line in lines.splitlines())
-            now = time.monotonic()
-            if now - last >= options.every or is_over:
-                lost_now = stream.statistics().lost
-                yield Look(now - last, hits, lost_now - lost)
-                last, lost, hits, is_first = now, lost_now, Counter(), False
-            elif not batch:
-                time.sleep(_POLL_S)
-        end.disarm()
-        if stream.target_ended:
-            raise markerjit.TargetGone(session.pid)
+    streams = fleet.trace(
+        lambda session: session.trace(options.pattern, fields=fields or None)
+    )  # fmt: skip
+    targets.print_failed(fleet.failed)
+    end.arm((*streams.values(),), options.duration)
+    output.print_needs_of(fleet.sessions.values(), options.pattern)
+    sources = {pid: _sources(fleet.sessions[pid], stream, keys) for pid, stream in streams.items()}
+    last, lost, is_first = time.monotonic(), 0, True
+    hits: Counter[str] = Counter()
+
+    def is_over() -> bool:
+        return end.has_come or all(stream.is_over() for stream in streams.values())
+
+    while not (ends := is_over()) or is_first:
+        is_busy = False
+        for pid, stream in streams.items():
+            if batch := stream.poll_batch(most=_AT_ONCE, columns=True):
+                is_busy = True
+                lines = template.lines(batch.columns, stream.clock(), sources=sources[pid])
+                text = lines.decode("utf-8", "replace")
+                hits.update(_with_pid(line, pid, keys) for line in text.splitlines())
+        now = time.monotonic()
+        if now - last >= options.every or ends:
+            lost_now = sum(stream.statistics().lost for stream in streams.values())
+            yield Look(now - last, hits, lost_now - lost)
+            last, lost, hits, is_first = now, lost_now, Counter(), False
+        elif not is_busy:
+            time.sleep(_POLL_S)
+    end.disarm()
+    if not end.has_come and (ended := [pid for pid in streams if streams[pid].target_ended]):
+        raise markerjit.TargetGone(ended[0])
+
+
+def _sources(
+    session: markerjit.Session, stream: markerjit.EventStream, keys: list[str]
+) -> dict[str, str]:
+    """The source of each marker; "" where nobody asks for it."""
+    if "source" not in keys:
+        return {kind.marker: "" for kind in stream.types.values()}
+    return dict(session.trace_info(tuple(stream.types.values()), stream.clock()).sources)
+
+
+def _with_pid(line: str, pid: int, keys: list[str]) -> str:
+    """A key as a template makes it, and the pid in its place."""
+    if "pid" not in keys:
+        return line
+    parts = line.split("\t")
+    parts.insert(keys.index("pid"), str(pid))
+    return "\t".join(parts)
 
 
 def _wait(end: End, until: float) -> bool:
@@ -214,11 +270,12 @@ def _rows(look: Look, totals: Mapping[str, int]) -> list[str]:
 
 
 def _facts(
-    pid: int, look: Look, totals: Mapping[str, int], options: argparse.Namespace
+    pids: list[int], look: Look, totals: Mapping[str, int], options: argparse.Namespace
 ) -> dict[str, object]:
     keys = options.by.split(",")
     return {
-        "pid": pid, "seconds": round(look.seconds, 3), "lost": look.lost,
+        **({"pid": pids[0]} if len(pids) == 1 else {"pids": pids}),
+        "seconds": round(look.seconds, 3), "lost": look.lost,
         "rows": [
             {
                 **dict(zip(keys, key.split("\t"), strict=True)),
@@ -229,34 +286,37 @@ def _facts(
     }  # fmt: skip
 
 
-def _print(pid: int, look: Look, totals: Mapping[str, int], options: argparse.Namespace) -> None:
+def _print(
+    pids: list[int], look: Look, totals: Mapping[str, int], options: argparse.Namespace
+) -> None:
     rows, keys = _rows(look, totals), options.by.split(",")
     rates = {key: look.hits.get(key, 0) / look.seconds for key in rows}
     all_hits = sum(rates.values())
     lost = f", {look.lost:,} lost" if look.lost else ""
-    output.say(f"process {pid}: {all_hits:,.0f} hits/s of {counted(len(rows), 'key')}{lost}")
+    what = f"process {pids[0]}" if len(pids) == 1 else counted(len(pids), "process")
+    output.say(f"{what}: {all_hits:,.0f} hits/s of {counted(len(rows), 'key')}{lost}")
     room = output.height() - 4 if sys.stdout.isatty() else _ROWS_IN_PIPE
     shown = rows[: options.rows or max(0, room)]
     if shown:
         output.print_table(
             [*map(str.upper, keys), "HITS/S", "HITS"],
-            [[*_cells(pid, keys, key), f"{rates[key]:,.0f}", f"{totals[key]:,}"] for key in shown],
+            [[*_cells(keys, key), f"{rates[key]:,.0f}", f"{totals[key]:,}"] for key in shown],
         )
     if len(rows) > len(shown):
         output.say(f"and {len(rows) - len(shown):,} more")
 
 
-def _cells(pid: int, keys: list[str], key: str) -> list[str]:
+def _cells(keys: list[str], key: str) -> list[str]:
     """The parts of a key. A thread is shown with its name."""
     return [
-        _thread(pid, part) if name == "thread" else part
+        _thread(part) if name == "thread" else part
         for name, part in zip(keys, key.split("\t"), strict=True)
     ]
 
 
-def _thread(pid: int, tid: str) -> str:
+def _thread(tid: str) -> str:
     try:
-        with open(f"/proc/{pid}/task/{tid}/comm", errors="replace") as file:
+        with open(f"/proc/{tid}/comm", errors="replace") as file:
             return f"{tid} ({file.read().rstrip()})"
     except OSError:  # it has ended
         return tid

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from collections.abc import Callable
@@ -58,6 +59,41 @@ def test_hits_by_two_keys(target: Callable) -> None:
     (row, *_) = looks_of(program, "--by", "marker,i", "--rows", "1")[-1]["rows"]
 
     assert row["marker"] == "truth_loop" and row["i"] in ("0", "1")
+
+
+@pytest.mark.parametrize("key", ["marker", "i"])
+def test_hits_of_several_processes_are_added_up_or_stand_apart(target: Callable, key: str) -> None:
+    programs = [target("truth_threads", "1", "--rate", "1000") for _ in range(2)]
+    pids = [program.pid for program in programs]
+    words = ("truth_loop", "-d", "500ms", "--every", "60s", "--by")
+
+    together = facts("top", ",".join(map(str, pids)), *words, key)
+    apart = facts("top", ",".join(map(str, pids)), *words, f"process,{key}")
+
+    (row,) = together["rows"]
+    assert together["pids"] == apart["pids"] == pids
+    assert row["hits"] > 0 and len(row) == 3
+    assert sorted(row["process"] for row in apart["rows"]) == sorted(map(str, pids))
+    assert all(row["hits"] > 0 and row[key] in ("truth_loop", "0") for row in apart["rows"])
+    assert all(modes_of(pid)["truth_loop"] is None for pid in pids)
+
+
+@pytest.mark.parametrize("key", ["marker", "i"])
+def test_top_goes_on_with_the_processes_that_have_not_ended(target: Callable, key: str) -> None:
+    first, second = (target("truth_threads", "1", "--rate", "1000", may_die=True) for _ in range(2))
+    words = ("truth_loop", "--every", "100ms", "--json", "--by", f"process,{key}")
+
+    with running("top", f"{first.pid},{second.pid}", *words) as top:
+        top.stdout.readline()
+        os.kill(first.pid, signal.SIGKILL)
+        looks = [json.loads(top.stdout.readline()) for _ in range(4)]
+        os.kill(second.pid, signal.SIGKILL)
+        _, errors = top.communicate()
+
+    rates = {row["process"]: row["rate"] for row in looks[-1]["rows"]}
+    assert rates[str(first.pid)] == 0 < rates[str(second.pid)]
+    assert all(row["rate"] >= 0 for look in looks for row in look["rows"])
+    assert (top.returncode, "Traceback" in errors) == (1, False)
 
 
 @pytest.mark.parametrize("key", ["marker", "thread"])
