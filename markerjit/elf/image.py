@@ -13,14 +13,14 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from types import TracebackType
 from typing import Self
 
 from markerjit.elf.rawnotes import iterate_notes
-from markerjit.errors import BadFile, BadNote, MemoryFault, Unsupported
+from markerjit.errors import BadFile, BadNote, MarkerError, MemoryFault, Unsupported
 from markerjit.model import RemoteAddress, new
 from markerjit.tuples import NamedTuple
 
@@ -40,8 +40,8 @@ PF_X = 1
 PF_W = 2
 
 _PAGE = 4096
-_TABLES = 64
-"""Of objects, whose segments are kept: the processes of a fleet have the same ones."""
+_HEADS = 64
+"""Of objects, whose headers are kept: the processes of a fleet have the same ones."""
 _IDENT = struct.Struct("<4sBBB9x")  # magic, class, data, version
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -76,6 +76,22 @@ class Segment(NamedTuple):
         return self.address + self.memory_size
 
 
+class _Headers(NamedTuple):
+    """What the headers of an object say.
+
+    first_page     the address, in the object file, of the page at file offset 0; None where no
+                   segment loads it
+    is_page        the first page of the file has all headers, and all notes as they are loaded
+    trouble        what it claims that nobody believes
+    """
+
+    fixed_address: bool
+    segments: tuple[Segment, ...]
+    first_page: int | None
+    is_page: bool
+    trouble: str
+
+
 class Image:
     """An executable or shared object for x86-64, in a file or in memory.
 
@@ -99,13 +115,13 @@ class Image:
         """The address ranges of the loaded segments that have all of these PF_* flags."""
         return [
             range(segment.address, segment.end)
-            for segment in self.segments
-            if segment.type == PT_LOAD and segment.flags & flags == flags
+            for segment in _of_type(self.segments, PT_LOAD)
+            if segment.flags & flags == flags
         ]
 
     def note_segments(self) -> list[Segment]:
         """The PT_NOTE segments, at most MAX_NOTE_BYTES together."""
-        return [segment for segment in self.segments if segment.type == PT_NOTE]
+        return [*_of_type(self.segments, PT_NOTE)]
 
     def read_note_segment(self, segment: Segment) -> bytes:
         """A note segment's bytes. Raises BadNote where they cannot be read."""
@@ -128,23 +144,13 @@ class Image:
 
     def _set_headers(self, head: bytes, read_at: Callable[[int, int], bytes]) -> None:
         """Read the headers. `head` is the start of the image; `read_at` reads at a file offset."""
-        kind, table_offset, entry_size, count = _parse_header(self.name, head)
-        self.fixed_address = kind == _ET_EXEC
-        if count and entry_size != _SEGMENT.size:
-            raise BadFile(f"{self.name}: its program headers are of {entry_size} bytes, not 56")
-        if count > MAX_SEGMENTS:
-            raise BadFile(f"{self.name}: it claims {count} program headers")
-        size = count * _SEGMENT.size
-        self._headers_end = table_offset + size
-        table = head[table_offset : table_offset + size]
-        if len(table) < size:  # usually they follow the header and are in `head`
-            try:
-                table = read_at(table_offset, size)
-            except MemoryFault:
-                raise BadFile(f"{self.name}: its program headers are cut off") from None
-        self.segments, trouble = _segments(table)
-        if trouble:
-            raise BadFile(f"{self.name}: it claims {trouble}")
+        headers = _headers_in(head)
+        if headers is None:  # they are elsewhere, or something is wrong with them
+            headers = _read_headers(self.name, head, read_at)
+        if headers.trouble:
+            raise BadFile(f"{self.name}: it claims {headers.trouble}")
+        self._headers = headers
+        self.segments, self.fixed_address = headers.segments, headers.fixed_address
 
 
 class MappedImage(Image):
@@ -159,12 +165,11 @@ class MappedImage(Image):
         self._read = read
         self.head = head = read(start, _PAGE)
         self._set_headers(head, lambda offset, size: read(RemoteAddress(start + offset), size))
-        self.first_page = self._first_page()
+        if self._headers.first_page is None:
+            raise BadFile(f"{self.name}: no segment of it loads the start of the file")
+        self.first_page = self._headers.first_page
         """The address, in the object file, of the page at file offset 0."""
         self.bias = start - self.first_page
-        self._has_notes_in_page = self._headers_end <= _PAGE and all(
-            segment.type != PT_NOTE or self._is_in_page(segment) for segment in self.segments
-        )
         if self.fixed_address and self.bias:
             # The file is mapped as data; its segments are not at their addresses.
             raise BadFile(f"{name}: it is not loaded at {start:#x}, where its file is mapped")
@@ -175,24 +180,13 @@ class MappedImage(Image):
     def is_told_by(self, head: bytes) -> bool:
         """Whether an object that begins with this page has the same segments and build id, as far
         as these bytes tell: all headers, and all notes that are loaded, are in the page."""
-        return self._has_notes_in_page and head == self.head
+        return self._headers.is_page and head == self.head
 
     def read_note_segment(self, segment: Segment) -> bytes:
         """A note segment's bytes, mostly of the page that was read."""
-        if self._has_notes_in_page:
+        if self._headers.is_page:
             return self.head[segment.offset : segment.offset + segment.file_size]
         return super().read_note_segment(segment)
-
-    def _is_in_page(self, segment: Segment) -> bool:
-        end = segment.offset + segment.file_size
-        return end <= _PAGE and segment.address - self.first_page == segment.offset
-
-    def _first_page(self) -> int:
-        """The page address, in the object file, of the page at file offset 0."""
-        for segment in self.segments:
-            if segment.type == PT_LOAD and segment.offset < _PAGE:
-                return segment.address & -_PAGE
-        raise BadFile(f"{self.name}: no segment of it loads the start of the file")
 
 
 class FileImage(Image):
@@ -219,7 +213,7 @@ class FileImage(Image):
                 self._set_headers(self.head, self.read_file)
             self._check_notes_are_in_file()
             # Kept: each read looks them up, and there may be thousands of other segments.
-            self._loads = [segment for segment in self.segments if segment.type == PT_LOAD]
+            self._loads = _of_type(self.segments, PT_LOAD)
         except BaseException:
             self.close()
             raise
@@ -295,20 +289,54 @@ def _open(path: str) -> int:
     return file
 
 
-@lru_cache(_TABLES)
-def _segments(table: bytes) -> tuple[tuple[Segment, ...], str]:
-    """The segments of a table of program headers, and what they claim that nobody believes."""
+@lru_cache(_HEADS)
+def _headers_in(head: bytes) -> _Headers | None:
+    """The headers in the first page of an object; None where it has not all of them."""
+    with suppress(MarkerError):
+        return _read_headers("", head, lambda offset, size: b"")
+    return None
+
+
+def _read_headers(name: str, head: bytes, read_at: Callable[[int, int], bytes]) -> _Headers:
+    """The headers of an object that begins with `head`. Raises BadFile, Unsupported."""
+    kind, table_offset, entry_size, count = _parse_header(name, head)
+    if count and entry_size != _SEGMENT.size:
+        raise BadFile(f"{name}: its program headers are of {entry_size} bytes, not 56")
+    if count > MAX_SEGMENTS:
+        raise BadFile(f"{name}: it claims {count} program headers")
+    size = count * _SEGMENT.size
+    table = head[table_offset : table_offset + size]
+    if len(table) < size:  # usually they follow the header and are in `head`
+        with suppress(MemoryFault):
+            table = read_at(table_offset, size)
+    if len(table) < size:
+        raise BadFile(f"{name}: its program headers are cut off")
     segments = tuple(new(Segment, fields) for fields in _SEGMENT.iter_unpack(table))
-    loaded = [segment for segment in segments if segment.type == PT_LOAD]
-    notes = sum(segment.file_size for segment in segments if segment.type == PT_NOTE)
-    trouble = ""
-    if len(loaded) > MAX_LOADED:
-        trouble = f"{len(loaded)} loaded segments"
-    elif any(segment.end > MAX_ADDRESS for segment in loaded):
-        trouble = "addresses that no program has"
-    elif notes > MAX_NOTE_BYTES:
-        trouble = f"more than {MAX_NOTE_BYTES >> 20} MiB of notes"
-    return segments, trouble
+    loads, notes = _of_type(segments, PT_LOAD), _of_type(segments, PT_NOTE)
+    first_page = next((load.address & -_PAGE for load in loads if load.offset < _PAGE), None)
+    is_page = table_offset + size <= _PAGE and all(
+        note.offset + note.file_size <= _PAGE
+        and first_page is not None
+        and note.address - first_page == note.offset
+        for note in notes
+    )
+    return _Headers(kind == _ET_EXEC, segments, first_page, is_page, _trouble(loads, notes))
+
+
+@lru_cache(_HEADS)
+def _of_type(segments: tuple[Segment, ...], kind: int) -> tuple[Segment, ...]:
+    return tuple(segment for segment in segments if segment.type == kind)
+
+
+def _trouble(loads: Sequence[Segment], notes: Sequence[Segment]) -> str:
+    """What an object claims that nobody believes."""
+    if len(loads) > MAX_LOADED:
+        return f"{len(loads)} loaded segments"
+    if any(segment.end > MAX_ADDRESS for segment in loads):
+        return "addresses that no program has"
+    if sum(segment.file_size for segment in notes) > MAX_NOTE_BYTES:
+        return f"more than {MAX_NOTE_BYTES >> 20} MiB of notes"
+    return ""
 
 
 def _parse_header(name: str, head: bytes) -> tuple[int, int, int, int]:

@@ -15,15 +15,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain, takewhile
+from operator import itemgetter
+from typing import cast
 
-from markerjit.elf.image import PT_LOAD, Image
+from markerjit.elf.image import Image
 from markerjit.errors import MemoryFault
 
 PT_DYNAMIC = 2
 MAX_TABLE_BYTES = 64 << 20
 """More than any real string or symbol table has."""
 
-_DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ = 0, 1, 5, 6, 10
+_TAG = itemgetter(0)  # 0 at the end: DT_NULL
+_DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ = 1, 5, 6, 10
 _ENTRY = struct.Struct("<qQ")
 _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
 _SHN_UNDEF = 0
@@ -82,23 +86,18 @@ def _has_undefined(symbols: bytes, name: int) -> bool:
 
 def dynamic_tags(image: Image) -> Iterator[tuple[int, int]]:
     """The tags and values of the dynamic section, up to its end. Raises MemoryFault."""
-    for segment in image.segments:
-        if segment.type == PT_DYNAMIC and segment.memory_size <= MAX_TABLE_BYTES:
-            data = image.read(
-                segment.address, segment.memory_size - segment.memory_size % _ENTRY.size
-            )
-            for tag, value in _ENTRY.iter_unpack(data):
-                if tag == _DT_NULL:
-                    return
-                yield tag, value
+    sections = (
+        image.read(segment.address, segment.memory_size - segment.memory_size % _ENTRY.size)
+        for segment in image.segments
+        if segment.type == PT_DYNAMIC and segment.memory_size <= MAX_TABLE_BYTES
+    )
+    entries = chain.from_iterable(map(_ENTRY.iter_unpack, sections))
+    return takewhile(_TAG, cast(Iterator[tuple[int, int]], entries))
 
 
 def _address(image: Image, value: int) -> int:
     """The address in the object file. glibc adds the load bias in memory; musl does not."""
-    loaded = [segment for segment in image.segments if segment.type == PT_LOAD]
-    if any(segment.address <= value < segment.end for segment in loaded):
-        return value
-    return value - image.bias
+    return value if any(value in span for span in image.loaded()) else value - image.bias
 
 
 @lru_cache(_TABLES)

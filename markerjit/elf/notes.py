@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, repeat
 from operator import add, itemgetter
 
@@ -208,12 +208,26 @@ class _Reader:
         self.alike: list[AlikeNotes] = []
         self.problems: list[BadNote] = []
         self._image = image
-        self._code = image.loaded(PF_X) or [range(0)]
-        self._data = image.loaded(PF_W) or [range(0)]
-        code, data = self._code[0], self._data[0]
-        self._usual = (code.start, code.stop, data.start, data.stop)
-        self._texts = _Texts(image)
         self._layouts: dict[bytes, _Layout] = {}
+
+    # Most objects have no marker, and need nothing of this.
+
+    @cached_property
+    def _code(self) -> list[range]:
+        return self._image.loaded(PF_X) or [range(0)]
+
+    @cached_property
+    def _data(self) -> list[range]:
+        return self._image.loaded(PF_W) or [range(0)]
+
+    @cached_property
+    def _usual(self) -> tuple[int, int, int, int]:
+        code, data = self._code[0], self._data[0]
+        return code.start, code.stop, data.start, data.stop
+
+    @cached_property
+    def _texts(self) -> _Texts:
+        return _Texts(self._image)
 
     def read_segment(self, segment: Segment) -> None:
         try:
