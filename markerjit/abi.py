@@ -9,7 +9,9 @@ How other versions looked is in arena/versions.py.
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Mapping
+from functools import lru_cache
 
 from markerjit.errors import Unsupported
 from markerjit.tuples import NamedTuple
@@ -270,6 +272,9 @@ class PartEntry(ctypes.Structure):
         ("entry_size", ctypes.c_uint32),
         ("count", ctypes.c_uint32),
     ]
+
+
+_PART = struct.Struct("<QII")
 
 
 class Control(ctypes.Structure):
@@ -904,15 +909,19 @@ def checked_geometry(control: Control, mapped_size: int) -> Geometry:
 
     Raises Unsupported when it contradicts itself.
     """
-    parts = tuple(
-        Part(int(part.offset), int(part.entry_size), int(part.count)) for part in control.parts
-    )
+    numbers = _PART.iter_unpack(bytes(control.parts))
+    parts = tuple(Part(*part) for part in numbers)
     geometry = Geometry(int(control.cpus), int(control.ring_size), int(control.arena_size), parts)
-    if geometry.size != mapped_size or not (_has_sane_sizes(geometry) and _has_room(geometry)):
+    if geometry.size != mapped_size or not _is_sane(geometry):
         raise Unsupported(
             "the arena's control block contradicts itself: something has written over it"
         )
     return geometry
+
+
+@lru_cache(maxsize=16)  # the arenas of a fleet are alike
+def _is_sane(geometry: Geometry) -> bool:
+    return _has_sane_sizes(geometry) and _has_room(geometry)
 
 
 def _has_sane_sizes(geometry: Geometry) -> bool:

@@ -12,6 +12,7 @@ import ctypes
 import os
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 
 import markerjit.abi as abi
 from markerjit.abi import CODE_SIZE, CONTROL, Control, Geometry, Sizes, lay_out
@@ -307,6 +308,7 @@ def arena_size(ring_size: int = DEFAULT_RING_SIZE) -> int:
     return _geometry(ring_size).size
 
 
+@lru_cache(maxsize=4)
 def _geometry(ring_size: int) -> Geometry:
     stride = max(ring_size, RING_ROOM)
     cpus = possible_cpus()

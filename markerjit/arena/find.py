@@ -247,6 +247,10 @@ def is_arena(mapping: Mapping) -> bool:
     return mapping.path == MAPPING_PATH
 
 
+def _pieces(maps: Sequence[Mapping]) -> list[Mapping]:
+    return [mapping for mapping in maps if mapping.path == MAPPING_PATH]
+
+
 def _places(maps: Sequence[Mapping]) -> frozenset[tuple[RemoteAddress, int]]:
     return frozenset((start, inode) for start, _, inode in _mapped(maps))
 
@@ -254,7 +258,7 @@ def _places(maps: Sequence[Mapping]) -> frozenset[tuple[RemoteAddress, int]]:
 def _mapped(maps: Sequence[Mapping]) -> Iterator[tuple[RemoteAddress, int, int]]:
     """Start, size and inode of each arena's mapping, whose protection differs by part. Its islands
     are elsewhere."""
-    all_pieces = [mapping for mapping in maps if is_arena(mapping)]
+    all_pieces = _pieces(maps)
     for first in all_pieces:
         if not first.offset:
             pieces = (mapping for mapping in all_pieces if mapping.inode == first.inode)
@@ -264,14 +268,10 @@ def _mapped(maps: Sequence[Mapping]) -> Iterator[tuple[RemoteAddress, int, int]]
 
 def _islands(maps: Sequence[Mapping]) -> Iterator[tuple[int, int]]:
     """From where up to where the islands of all arenas are."""
-    bases = {
-        (mapping.start, mapping.inode)
-        for mapping in maps
-        if is_arena(mapping) and not mapping.offset
-    }
-    for piece in maps:
-        is_code = is_arena(piece) and piece.executable
-        if is_code and (piece.start - piece.offset, piece.inode) not in bases:
+    pieces = _pieces(maps)
+    bases = {(piece.start, piece.inode) for piece in pieces if not piece.offset}
+    for piece in pieces:
+        if piece.executable and (piece.start - piece.offset, piece.inode) not in bases:
             yield piece.start, piece.end
 
 

@@ -89,7 +89,6 @@ def _parse_line(line: str) -> Mapping:
     try:
         span, permissions, offset, device, inode, *rest = line.split(" ", 5)
         start, end = span.split("-")
-        major, minor = device.split(":")
         path = rest[0].lstrip(" ").replace("\\012", "\n") if rest else ""
         first, last, flags = int(start, 16), int(end, 16), _flags(permissions)
         mapping = new(
@@ -102,11 +101,17 @@ def _parse_line(line: str) -> Mapping:
     except ValueError:
         raise BadMaps(line) from None
     # int() accepts more than the kernel writes: signs, underscores, digits of other scripts.
-    numbers = (start, end, offset, major, minor, inode)
-    malformed = not all(numbers) or not _DIGITS.issuperset("".join(numbers))
-    if malformed or first >= last:
+    is_plain = _DIGITS.issuperset(start + end + offset + inode)
+    if not is_plain or first >= last or not _is_device(device):
         raise BadMaps(line)
     return mapping
+
+
+@lru_cache(64)
+def _is_device(text: str) -> bool:
+    """Whether it is two hexadecimal numbers. The files of a process are on a few devices."""
+    numbers = text.split(":")
+    return len(numbers) == 2 and all(numbers) and _DIGITS.issuperset("".join(numbers))
 
 
 @cache  # there are some thirty of them

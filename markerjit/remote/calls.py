@@ -142,13 +142,17 @@ def _prepare(call: Call) -> native.NativeCall:
     prepared = native.NativeCall(number=call.number)
     if call.file:
         prepared.device, prepared.inode = call.file
-    for index in range(6):
-        arg = call.args[index] if index < len(call.args) else 0
-        if isinstance(arg, Text):
+    args, refs = [0] * 6, [-1] * 6
+    for index, arg in enumerate(call.args):
+        if isinstance(arg, Result):
+            refs[index], args[index] = arg
+        elif isinstance(arg, Text):
             prepared.text[: len(arg.content)] = arg.content
-            prepared.text_arg, arg = index + 1, 0
-        prepared.refs[index] = arg.of if isinstance(arg, Result) else -1
-        prepared.args[index] = (arg.plus if isinstance(arg, Result) else arg) & (1 << 64) - 1
+            prepared.text_arg = index + 1
+        else:
+            args[index] = arg
+    prepared.refs[:] = refs
+    prepared.args[:] = args  # those below 0 as their complement
     return prepared
 
 
