@@ -53,6 +53,16 @@ class Switched(NamedTuple):
     calling: bool
 
 
+class Noted(NamedTuple):
+    """A marker whose switch is written down: its entry before that, how it is on, and since when
+    (CLOCK_REALTIME, s)."""
+
+    marker: int
+    entry: MarkerEntry
+    mode: Mode | None
+    since: int
+
+
 class Markers:
     """The markers of an arena that is mapped at `base`."""
 
@@ -275,6 +285,27 @@ class Markers:
         reading = held if mode else 0
         if entry.held != reading:
             self.note_held(marker, reading)
+
+    def note_all_switched(self, changes: Sequence[Noted], *, by: int, held: int = 0) -> None:
+        """The same of many markers, whose entries were read under the target's lock."""
+        if not self._table.is_current:
+            for marker, entry, mode, since in changes:
+                self.note_switched(marker, mode, since=since, by=by, held=held, known=entry)
+            return
+        pack, numbers = _SWITCHED.pack, _NUMBERS
+        self._table.write_each(
+            "since",
+            [
+                (marker, pack(since, by, entry.id, entry.argc, numbers[mode]))
+                if mode
+                else (marker, pack(0, 0, entry.id, entry.argc, 0))
+                for marker, entry, mode, since in changes
+            ],
+        )
+        for marker, entry, mode, _ in changes:
+            reading = held if mode else 0
+            if entry.held != reading:
+                self.note_held(marker, reading)
 
     def note_by(self, marker: int, pid: int) -> None:
         """Write down that it was another controller that switched a marker on."""

@@ -42,16 +42,17 @@ class FileStore:
 
         The kernel writes less than it is asked to where the memory of our control group is full.
         """
-        descriptor = self._open()
-        done = 0
-        while done < len(data):
+        descriptor, size = self._open(), len(data)
+        while data:
             try:
-                written = os.pwrite(descriptor, data[done:] if done else data, offset + done)
+                written = os.pwrite(descriptor, data, offset)
             except OSError as error:
-                raise _not_written(len(data), error) from error
+                raise _not_written(size, error) from error
+            if written == len(data):
+                return
             if not written:
-                raise _not_written(len(data), OSError(errno.ENOSPC, "nothing was taken"))
-            done += written
+                raise _not_written(size, OSError(errno.ENOSPC, "nothing was taken"))
+            data, offset = data[written:], offset + written
 
     def grow(self, size: int) -> None:
         """Make the memfd at least this large. Raises MarkerError."""

@@ -74,6 +74,15 @@ class Table(Generic[T]):
         if offset + len(data) <= self.part.entry_size:
             self._store.write(self.part.at(index) + offset, data)
 
+    def write_each(self, field: str, words: Sequence[tuple[int, bytes]]) -> None:
+        """The same bytes of many entries. Between them is what others may write."""
+        offset = getattr(self._stored, field).offset
+        start, step = self.part.offset + offset, self.part.entry_size
+        write = self._store.write
+        for index, data in words:
+            if offset + len(data) <= step:
+                write(start + index * step, data)
+
     def write_fields(self, index: int, entry: T, first: str, last: str) -> None:
         """All fields of an entry from one to another, by one write."""
         data = bytes(entry if self._stored is self._kind else converted(entry, self._stored))

@@ -23,7 +23,7 @@ from markerjit.abi import VERSION, MarkerEntry
 from markerjit.arena.arena import Arena
 from markerjit.arena.counters import Counted
 from markerjit.arena.lease import read_by_us, reader_of
-from markerjit.arena.markers import Switched
+from markerjit.arena.markers import Noted, Switched
 from markerjit.model import RemoteAddress
 from markerjit.tuples import NamedTuple
 
@@ -112,7 +112,7 @@ def note_hits(
     known = before.entries if not held else {}  # which reading holds them was written down since
     missing = [marker for marker in switched if marker not in known]
     entries = {**known, **arena.markers.entries_of(missing)}
-    now, us = int(time.time()), os.getpid()
+    now, notes = int(time.time()), list[Noted]()
     for marker, change in switched.items():
         entry = entries[marker]
         if entry.calling and not change.calling:
@@ -131,4 +131,5 @@ def note_hits(
             if change.before != marker:
                 start = int(previous.hits_before), int(previous.losses_before)
                 arena.markers.note_before(marker, *start)
-        arena.markers.note_switched(marker, change.mode, since=when, by=us, held=held, known=entry)
+        notes.append(Noted(marker, entry, change.mode, when))
+    arena.markers.note_all_switched(notes, by=os.getpid(), held=held)
