@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from markerjit.errors import refuse_own_shortage
+from markerjit.memory.stat import read_proc
 from markerjit.tuples import NamedTuple
 
 
@@ -129,8 +130,7 @@ def _mounts() -> Sequence[Mount]:
 
 def _read(path: str) -> str:
     try:
-        with open(path, "rb", buffering=0) as file:  # each switch asks for three of these
-            return os.fsdecode(file.read())
+        return os.fsdecode(read_proc(path))  # each switch asks for three of these
     except OSError as error:
         refuse_own_shortage(error)
         return ""

@@ -18,7 +18,7 @@ from markerjit.errors import (
     refuse_own_shortage,
 )
 from markerjit.memory import has_ended
-from markerjit.memory.stat import stat_fields
+from markerjit.memory.stat import read_proc, stat_fields
 from markerjit.proc.cgroup import frozen_by
 from markerjit.tuples import NamedTuple
 
@@ -95,8 +95,7 @@ def read_credentials(pid: int) -> Credentials:
 
 def _status_text(pid: int, task: str = "") -> str:
     try:
-        with open(f"/proc/{pid}/{task}status", "rb", buffering=0) as file:
-            return "\n" + file.read().decode(errors="replace")
+        return "\n" + read_proc(f"/proc/{pid}/{task}status").decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         if task:
             raise NoSuchProcess(pid) from None
