@@ -84,8 +84,10 @@ ready: debian native targets $(VENV)/.test-ready build/babeltrace2/.tried build/
 
 # pytest rewrites the assertions of all tests before it collects them, which takes two thirds of that time: here it
 # does so once, for each of its processes later on, also where Python may not write bytecode. What is wrong they tell.
+# Files are imported, and no tests are made of what is in them.
 collection: $(VENV)/.test-ready native
-	@PYTHONDONTWRITEBYTECODE= $(VENV)/python -m pytest --collect-only -qq $(BESIDE) >/dev/null 2>&1 || :
+	@PYTHONDONTWRITEBYTECODE= $(VENV)/python -m pytest --collect-only -qq \
+		-o python_functions=none -o python_classes=None $(BESIDE) >/dev/null 2>&1 || :
 
 # With Debian's own Python, to which .venv lends its packages: .venv's may be a Python in root's home,
 # and a second environment would need the network and take longer than some of the tests.

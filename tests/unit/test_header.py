@@ -386,13 +386,11 @@ def test_a_site_is_one_instruction_at_every_place_of_a_cache_line(
 ) -> None:
     """Single steps, dormant and active, with the site moved to each of the 64 places."""
     need(compiler)
-    (tmp_path / "pads.h").write_text("".join(f"PAD({n})\n" for n in range(1, 65)))
     adapter = make_adapter(tmp_path)
 
     def check(level: str) -> None:
-        words = [*STRICT, f"-I{tmp_path}", level, f"-DMJ_MODE={mode}", SOURCES / "aligned.c"]
-        words += adapter
-        program = compiler.build(tmp_path / level, *words)
+        words = [*STRICT, level, f"-DMJ_MODE={mode}", SOURCES / "aligned.c", *adapter]
+        program = compiler.build_once(tmp_path / level, *words)
         elf = Elf(program)
         notes = elf.notes()
         assert len(notes) == 64

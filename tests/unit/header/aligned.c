@@ -2,8 +2,8 @@
 /*
  * aligned: a site at each of the 64 places in a cache line, walked through in single steps.
  *
- * pads.h, which the test writes, is PAD(1) to PAD(64). With the trap flag set, the processor stops
- * after each instruction, so the addresses seen are the instructions executed.
+ * pads.h is PAD(1) to PAD(64). With the trap flag set, the processor stops after each instruction,
+ * so the addresses seen are the instructions executed.
  */
 #define _GNU_SOURCE 1
 #include "selfpatch.h"
