@@ -11,6 +11,7 @@
  *     BENCH_EVENT    for mark: what is recorded, two ints where nothing is said; more of them are
  *                    the same again. ints_1, ints_3, ints_4, ints_8, text_5, text_40, text_200
  *     BENCH_HOOK     for hooked: see hooks.h
+ *     BENCH_DEEP     the loop is called below 70 functions, so that its stack has frames
  *     BENCH_LINKED   the object becomes a part of crew, which finds its loop in a section
  *     BENCH_SKIP     bytes before the loop, in a page: layout alone may move a result
  *
@@ -255,8 +256,13 @@ __asm__(".text\n\t.p2align 12\n\t.skip " STRING(BENCH_SKIP));
 #define run CAT(run_, BENCH_SKIP)
 #endif
 
-__attribute__((visibility("default"), noinline, no_instrument_function)) uint64_t
-run(uint64_t times, const uint64_t *data) {
+#ifdef BENCH_DEEP
+#define LOOP __attribute__((noinline, noipa)) static uint64_t loop
+#else
+#define LOOP __attribute__((visibility("default"), noinline, no_instrument_function)) uint64_t run
+#endif
+
+LOOP(uint64_t times, const uint64_t *data) {
     uint64_t sum = 0;
 
     BEFORE
@@ -269,6 +275,45 @@ run(uint64_t times, const uint64_t *data) {
     }
     return sum;
 }
+
+#ifdef BENCH_DEEP
+
+/* Functions that differ, so that no frame is like another one; each has more words than the last.
+ */
+#define LEVEL(number, callee)                                                                      \
+    __attribute__((noinline, noipa)) static uint64_t level_##number(uint64_t times,                \
+                                                                    const uint64_t *data) {        \
+        uint64_t words[1 + 1##number % 16];                                                        \
+                                                                                                   \
+        __asm__ volatile("" : "=m"(words));                                                        \
+        return callee(times, data) + words[0];                                                     \
+    }
+#define TEN(tens, callee)                                                                          \
+    LEVEL(tens##0, callee)                                                                         \
+    LEVEL(tens##1, level_##tens##0)                                                                \
+    LEVEL(tens##2, level_##tens##1)                                                                \
+    LEVEL(tens##3, level_##tens##2)                                                                \
+    LEVEL(tens##4, level_##tens##3)                                                                \
+    LEVEL(tens##5, level_##tens##4)                                                                \
+    LEVEL(tens##6, level_##tens##5)                                                                \
+    LEVEL(tens##7, level_##tens##6)                                                                \
+    LEVEL(tens##8, level_##tens##7)                                                                \
+    LEVEL(tens##9, level_##tens##8)
+
+TEN(0, loop)
+TEN(1, level_09)
+TEN(2, level_19)
+TEN(3, level_29)
+TEN(4, level_39)
+TEN(5, level_49)
+TEN(6, level_59)
+
+__attribute__((visibility("default"), noinline)) uint64_t run(uint64_t times,
+                                                              const uint64_t *data) {
+    return level_69(times, data);
+}
+
+#endif
 
 #ifdef BENCH_LINKED
 typedef uint64_t run_fn(uint64_t times, const uint64_t *data);

@@ -79,6 +79,9 @@ UPROBES: Mapping[str, tuple[Probed, ...]] = {
 }  # fmt: skip
 """Listeners in the kernel: the probes at each place, which all have to count the same."""
 
+DEPTHS = (5, 20, 60)
+"""Frames of a deep stack: what a frame costs is the difference by these."""
+
 QUESTIONS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
     "ask_no": ({"where": "a < -2000000000"}, False),
     "ask_yes": ({"where": "a > -2000000000"}, True),
@@ -86,6 +89,7 @@ QUESTIONS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
     "ask_text_yes": ({"where": 'text == "12345"'}, True),
     "stack_1": ({"where": "stack(1) != 0"}, True),
     "stack_4": ({"where": "stack(4) != 0"}, True),
+    **{f"deep_{depth}": ({"where": f"stack({depth}) != 0"}, True) for depth in DEPTHS},
     "sample_no": ({"sample": "1/999999999999999999"}, False),
     "sample_yes": ({"sample": "1/1"}, True),
 }
@@ -182,10 +186,14 @@ _EVENTS = (
 
 def _event(by: str, name: str, event: str, size: int, what: str) -> Listened:
     """A form with an event of another size, recorded as the listener `by` does."""
+    plain = _built(by, name, what, f"-DBENCH_EVENT={event}")
+    return plain._replace(marker=f"{plain.marker}_{event}", size=size)
+
+
+def _built(by: str, name: str, what: str, flag: str) -> Listened:
+    """A form of mode jump that is compiled with another flag."""
     plain = _mark(name, "jump", by, what, is_usual=False)
-    flags = (*plain.form.flags, f"-DBENCH_EVENT={event}")
-    form = plain.form._replace(flags=flags)
-    return plain._replace(form=form, marker=f"{plain.marker}_{event}", size=size)
+    return plain._replace(form=plain.form._replace(flags=(*plain.form.flags, flag)))
 
 
 _RECORDS = (
@@ -262,6 +270,11 @@ _STACKS = (
     ("stack_1", "count behind a stack of 1 frame", "its number is looked up, and it is counted"),
     ("stack_4", "count behind a stack of 4 frames", "the same of three frames more"),
 )
+_DEEP = tuple(
+    (f"deep_{depth}", f"count behind {depth} of 70 frames", f"a stack of {depth} frames below 70 "
+     "functions: its number is looked up, and it is counted")
+    for depth in DEPTHS
+)  # fmt: skip
 _STACKS_RECORDED = (
     ("with_stack", "recorded with stack", "the number of its whole stack"),
     ("with_4_frames", "recorded with 4 frames", "the number of its stack of 4 frames"),
@@ -326,6 +339,7 @@ FORMS = (
     *(_event(by, f"jump, {name}", "text_5", 32, what) for by, name, what in _ASKED_TEXTS),
     *(_mark(f"jump, {name}", "jump", by, what, is_usual=False)
       for by, name, what in (*_SAMPLED, *_STACKS)),
+    *(_built(by, f"jump, {name}", what, "-DBENCH_DEEP") for by, name, what in _DEEP),
     _mark("jump, flight recorder", "jump", FLIGHT, "the same into a ring that is overwritten"),
     _mark("jump, flight recorder in the cache", "jump", FLIGHT_HOT,
           "the same into a ring of 64 KiB", is_usual=False),
