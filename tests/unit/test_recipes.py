@@ -36,7 +36,7 @@ def test_recipes_are_listed_and_shown(folder: Path, capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
 
     assert all(len(line) <= 80 for line in table.splitlines())
-    assert len(listed) == len(table.splitlines()) - 1 == 16
+    assert len(listed) == len(table.splitlines()) - 1 == 17
     assert "is: markerjit hist TARGET 'func:libc.so*:malloc' arg0\n" in shown
     assert "or: markerjit hist TARGET 'func:libc.so*:malloc' bytes\n" in shown
 
@@ -60,7 +60,7 @@ def test_file_that_is_no_recipe_is_refused(
     assert run(["recipe", "list"]) == 1
     listed = capsys.readouterr()
     assert sentence in listed.err and str(path) in listed.err
-    assert len(listed.out.splitlines()) == 17
+    assert len(listed.out.splitlines()) == 18
     assert run(["recipe", "show", "own"]) == 1
     assert sentence in capsys.readouterr().err
     assert run(["recipe", "show", "libc-malloc"]) == 0
@@ -93,7 +93,7 @@ def test_what_is_no_file_is_not_waited_for(
 
     assert run(["recipe", "list"]) == 0
     listed = capsys.readouterr()
-    assert len(listed.out.splitlines()) == 17
+    assert len(listed.out.splitlines()) == 18
     for name in ("own", "link", "folder"):
         assert f"{folder / name}.toml is not read" in listed.err
 
