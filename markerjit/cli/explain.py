@@ -244,7 +244,8 @@ def _site_lines(explanation: Explanation) -> Iterator[str]:
     yield from _side_by_side(explanation)
     if explanation.body:
         yield ""
-        yield "  body, up to the call of the probe:"
+        calls = any(instruction.text.startswith("call") for instruction in explanation.body)
+        yield f"  body, {'up to the call of the probe' if calls else 'its beginning'}:"
         width = max(len(instruction.code.hex(" ")) for instruction in explanation.body)
         for line in instruction_lines(explanation.body, width):
             yield f"    {line}"

@@ -11,20 +11,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from itertools import product
 
 from markerjit.abi import CODE_SIZE, PROBE_COUNTED
 from markerjit.arena.arena import Arena
 from markerjit.errors import MarkerError, MemoryFault, NoSuchProcess, TargetGone
+from markerjit.explain.stub_path import Arranged, Way, arranged
 from markerjit.memory.pages import Page, page_at
 from markerjit.model import Mode, RemoteAddress, Site, UsdtSite
 from markerjit.patch.plan import SiteState
 from markerjit.patch.request import Probe
 from markerjit.patch.slots import SLOT_ADAPTER, SLOT_DATA
-from markerjit.probes.parts import Name, Role, role_of
+from markerjit.probes.fast import Fast, known_path
+from markerjit.probes.parts import Role, role_of
 from markerjit.probes.reached import Content, Piece, Reached, pieces_of, planned, reached
+from markerjit.probes.recorder import TAG_BEFORE, TAG_SIZE, tag_before, tag_of
 from markerjit.probes.recorders import nothing_read, probe_of
 from markerjit.probes.stub import Displaced, Stub, stub_for
-from markerjit.session.opened import jump_of
+from markerjit.session.opened import jump_of, way_before
 from markerjit.session.target import Target
 from markerjit.sites import parse_name
 from markerjit.sites.verify import dormant_code
@@ -96,6 +100,13 @@ def paths_of_process(
         }
 
 
+class MadeStub(NamedTuple):
+    """A stub, as it is in memory: its parts, and its fast path."""
+
+    pieces: tuple[Piece, ...]
+    fast: Fast | None
+
+
 class _Pathfinder:
     """Puts the path of one site together."""
 
@@ -117,13 +128,15 @@ class _Pathfinder:
         if self._mode is None:
             return self._without(self._site.form.closed or "the site cannot be switched")
         try:
-            before, behind = self._body()
-            usual, rest = [*self._head(), *before], list[Piece]()
-            for behind_slot in self._behind_slot():
+            made = self._made_stub()
+            way = Way.CALLS if made is None else self._way_through(made.fast)
+            body = self._body() if made is None else arranged(made.pieces, way)
+            usual, rest = [*self._head(), *body.before], list(body.rest)
+            for behind_slot in self._behind_slot(is_called=way is Way.CALLS):
                 usual += behind_slot.usual
                 rest += behind_slot.rest
                 self._remarks += behind_slot.remarks
-            usual += behind
+            usual += body.behind
         except MemoryFault as fault:
             return self._without(f"cannot be read: {fault}")
         parts, others = ([_decoded(piece) for piece in pieces] for pieces in (usual, rest))
@@ -162,23 +175,20 @@ class _Pathfinder:
 
     # ---- the body --------------------------------------------------------------------------------
 
-    def _body(self) -> tuple[list[Piece], list[Piece]]:
-        """What is executed of it before the probe is called, and behind."""
+    def _body(self) -> Arranged:
+        """What is executed of a marker's body before the probe is called, and behind."""
         body = self._site.body
-        if not body.entry or body.idle:
-            return [], []
-        stub = self._stub()
-        if stub is not None:
-            return stub
+        if not body.entry or body.idle or self._site.form.name in STUBBED:
+            return Arranged((), ())
         code = self._body_code()
         # By the slot's word. Arguments that call functions of the program do so by their address.
         calls = [each for each in code if re.match(r"call (?!0x)", each.text)]
         if not calls:
-            return [_of(code, "the body", Role.PROGRAM)], []
+            return Arranged((_of(code, "the body", Role.PROGRAM),), ())
         at = code.index(calls[-1]) + 1
-        return (
-            [_of(code[:at], "arguments are pushed, the probe is called", Role.SAVE)],
-            [_of(code[at:], "back into the program", Role.BACK)] if code[at:] else [],
+        return Arranged(
+            (_of(code[:at], "arguments are pushed, the probe is called", Role.SAVE),),
+            (_of(code[at:], "back into the program", Role.BACK),) if code[at:] else (),
         )
 
     def _body_code(self) -> list[Instruction]:
@@ -198,32 +208,49 @@ class _Pathfinder:
                 break
         return shown
 
-    def _stub(self) -> tuple[list[Piece], list[Piece]] | None:
+    def _made_stub(self) -> MadeStub | None:
         """The stub of a USDT probe or a function, whose parts the assembler says: it is made once
-        more. None for the body of a marker."""
+        more. None for the body of a marker, and where that makes another one."""
         site = self._site
-        if site.form.name not in STUBBED:
+        if site.form.name not in STUBBED or not site.body.entry:
             return None
         recipe = self._target.recipe_of(site)
-        stub = recipe and self._made_again(recipe)
-        if not stub:
+        made = recipe and self._made_again(recipe)
+        if not made:
             self._remarks.append(
                 f"the stub at {site.body.entry:#x} is not as this markerjit makes it: its "
                 "parts are not known"
             )
-            return [], []
-        pieces = [
+            return None
+        stub, fast = made
+        pieces = tuple(
             Piece(
                 part.name, role_of(part.name), _STUB, part.start,
                 stub.code[part.start - site.body.entry : part.end - site.body.entry],
             )
             for part in stub.parts
-        ]  # fmt: skip
-        # What is behind the call comes when the probe has returned.
-        at = [piece.name for piece in pieces].index(Name.CALL) + 1
-        return pieces[:at], pieces[at:]
+        )  # fmt: skip
+        return MadeStub(pieces, fast)
 
-    def _made_again(self, recipe: UsdtSite) -> Stub | None:
+    def _way_through(self, fast: Fast | None) -> Way:
+        """The way of an execution, by the probe that the slot has, or would have."""
+        arena = self._target.seen.arena
+        if fast is None or arena is None or not arena.is_current:
+            return Way.CALLS
+        if self._is_on:
+            probe, tag = self._state.probe, b""
+            if fast.layout:
+                tag = self._read(RemoteAddress(probe - TAG_BEFORE), TAG_SIZE)
+        else:
+            plan = planned(arena, self._site.signature, self._probe, preserving=True)
+            probe, tag = plan.content.probe, b""
+            if plan.recorder:
+                tag = tag_before(plan.recorder)
+        if probe == arena.count_probe(preserving=True):
+            return Way.COUNTS
+        return Way.RECORDS if fast.layout and tag == tag_of(fast.layout) else Way.CALLS
+
+    def _made_again(self, recipe: UsdtSite) -> tuple[Stub, Fast | None] | None:
         """The stub, as it is in memory. How many instructions it has copies of is not written
         down, so each number is tried."""
         site = self._site
@@ -233,27 +260,32 @@ class _Pathfinder:
         lost = site.form.head + self._read(behind, _MOST_DISPLACED - len(site.form.head))
         sizes = [each.address + len(each.code) - site.address
                  for each in disassemble(lost, site.address)]  # fmt: skip
-        for size in sizes:
+        way = way_before(self._read, site.body.entry)
+        paths = known_path(self._target.seen.arena, recipe.signature, way), None
+        for size, fast in product(sizes, paths):
             try:
                 displaced = Displaced(site.address, lost[:size])
                 stub = stub_for(
                     recipe, site.slot, displaced, site.body.entry, slot_of_entry,
-                    head=site.form.head,
+                    head=site.form.head, fast=fast,
                 )  # fmt: skip
             except MarkerError:
                 return None
             if isinstance(stub, Stub) and self._read(site.body.entry, len(stub.code)) == stub.code:
-                return stub
+                return stub, fast
         return None
 
     # ---- the slot, and what it leads to ----------------------------------------------------------
 
-    def _behind_slot(self) -> Iterator[Reached]:
+    def _behind_slot(self, *, is_called: bool) -> Iterator[Reached]:
+        """The words of the slot, and what they lead to where the probe is called."""
         preserving = self._site.body.preserving
         state = self._state
         if self._is_on:
             content = Content(state.probe, state.data, state.adapter)
             yield Reached(usual=tuple(self._slot(content)))
+            if not is_called:
+                return
             arena = self._arena_of(content.probe)
             if arena is None:
                 yield Reached(remarks=(_foreign(content.probe),))
@@ -267,6 +299,8 @@ class _Pathfinder:
             return
         plan = planned(arena, self._site.signature, self._probe, preserving=preserving)
         yield Reached(usual=tuple(self._slot(plan.content)))
+        if not is_called:
+            return
         if plan.recorder:
             yield pieces_of(plan.recorder, plan.recorder.code, in_memory=False)
         else:

@@ -64,6 +64,14 @@ class Name(StrEnum):
     COUNT_DESCRIPTOR = "descriptor of the sequence that counts"
     SIGNATURE = "signature, before what the kernel may jump to"
     PADDING = "padding"
+    TAG = "the head of its records, and a tag that says their layout, for stubs"
+    # Of the fast path of a stub
+    IS_COUNT = "is it the probe that counts?"
+    IS_RECORD = "is it a recorder of records with this layout?"
+    KEEPS_ASKED = "are the operands kept for exits?"
+    TAKEN = "the token of the entry is taken"
+    CLAIMED = "a page of the stack gets its places"
+    SLOW = "nothing was done: as without a fast path"
     # Of a stub
     RED_ZONE = "steps over the red zone, saves %rax and the flags"
     ASKED = "is there a probe?"
@@ -101,6 +109,13 @@ _ROLES = {
     Name.COUNT_DESCRIPTOR: Role.DATA,
     Name.SIGNATURE: Role.DATA,
     Name.PADDING: Role.DATA,
+    Name.TAG: Role.DATA,
+    Name.IS_COUNT: Role.WORK,
+    Name.IS_RECORD: Role.WORK,
+    Name.KEEPS_ASKED: Role.WORK,
+    Name.TAKEN: Role.WORK,
+    Name.CLAIMED: Role.RARE,
+    Name.SLOW: Role.RARE,
     Name.RED_ZONE: Role.SAVE,
     Name.ASKED: Role.WORK,
     Name.KEPT: Role.WORK,

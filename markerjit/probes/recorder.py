@@ -28,6 +28,7 @@ lead to. So one is assembled for all of them, which may be tens of thousands.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Generator, Iterator, Sequence
 from functools import lru_cache
@@ -78,11 +79,12 @@ from markerjit.x86.assemble import (
 
 _ACCUMULATOR = ("al", "ax", "eax", "rax")
 _SIZES = ("byte", "word", "dword", "qword")
-_SEQUENCE = struct.Struct("<IIQQQ")  # struct mj_restartable
+SEQUENCE = struct.Struct("<IIQQQ")
+"""struct mj_restartable."""
 _SEQUENCE_NAMES = ("record_sequence", "count_sequence")
 _WORD = struct.Struct("<I")
 _SIGNATURE = struct.pack("<I", RSEQ_SIGNATURE)
-_AHEAD = 512
+AHEAD = 512
 """Distance in bytes of the prefetch for writing: a ring is larger than a cache, so a write would
 wait for its line (256 to 2048 were measured alike)."""
 
@@ -98,6 +100,10 @@ _NAMES = (
 """What a recorder leads to: `_names` says where it is."""
 _ANY_MARKER = 0x2A5A5A
 """An id whose bytes are nowhere else in a recorder."""
+TAG_BEFORE, HEAD_BEFORE = 8, 16
+"""Bytes before the code of a recorder, where a stub reads which layout its records have, and their
+head (fast.py)."""
+TAG_SIZE = 8
 
 
 class Setting(NamedTuple):
@@ -156,6 +162,64 @@ class Shape(NamedTuple):
         if self.preserving:
             return preserving_call(len(self.ops), clock=self.reads_clock, texts=self.has_text)
         return c_call(self.ops, texts=self.has_text)
+
+
+class Layout(NamedTuple):
+    """Where a record without texts has what: how each argument is taken (MJ_OP_*), the size of the
+    record, whether it has a time, a thread id and the program's stack pointer, and whether the
+    recorder counts it, too. Records of two markers may be alike in all that."""
+
+    ops: bytes
+    size: int
+    timed: bool
+    tid: bool
+    rsp: bool
+    counted: bool
+
+    @property
+    def rsp_at(self) -> int:
+        """Where the stack pointer is, and without one the first field."""
+        return 16 if self.timed else 8
+
+
+class Stored(NamedTuple):
+    """A field of a record: the number of its argument, how that is taken (MJ_OP_*), log2 of its
+    size, and where it is."""
+
+    arg: int
+    kind: int
+    size_bits: int
+    offset: int
+
+
+def layout_of(shape: Shape) -> Layout:
+    """The layout of a recorder's records."""
+    return Layout(
+        shape.ops, shape.size, shape.timed, shape.tid, bool(shape.to_stack), shape.counted
+    )
+
+
+def tag_of(layout: Layout) -> bytes:
+    """What says the layout, in eight bytes."""
+    return hashlib.blake2b(repr(tuple(layout)).encode(), digest_size=TAG_SIZE).digest()
+
+
+def tag_before(recorder: Recorder) -> bytes:
+    """The tag before the code of a recorder."""
+    at = recorder.entry - recorder.parts[0].start
+    return recorder.code[at - TAG_BEFORE : at - TAG_BEFORE + TAG_SIZE]
+
+
+def fields_of(layout: Layout) -> Iterator[Stored]:
+    """The fields of a record without texts, at multiples of their sizes."""
+    at = layout.rsp_at + WORD * layout.rsp
+    for arg, op in enumerate(layout.ops):
+        kind, size_bits = op & (1 << OP_SIZE_SHIFT) - 1, op >> OP_SIZE_SHIFT
+        if kind in (OP_GP, OP_FP, OP_SINCE):
+            size = 1 << size_bits
+            at = -(-at // size) * size
+            yield Stored(arg, kind, size_bits, at)
+            at += size
 
 
 def _is_duration(op: int) -> bool:
@@ -246,7 +310,7 @@ def make_recorder(shape: Shape, setting: Setting, address: int) -> Recorder:
     names = _names(shape, setting)
     code = bytearray(made.code)
     for at, start, end, handler in made.descriptors:
-        sequence = _SEQUENCE.pack(0, 0, address + start, end - start, address + handler)
+        sequence = SEQUENCE.pack(0, 0, address + start, end - start, address + handler)
         _put(code, at, sequence)
     names |= {
         name: address + descriptor.at
@@ -254,7 +318,9 @@ def make_recorder(shape: Shape, setting: Setting, address: int) -> Recorder:
     }
     for reference in made.references:
         _put(code, reference.at, displacement(reference, address, names))
-    _put(code, made.head, _WORD.pack(_number_in_head(shape)))
+    head = _WORD.pack(_number_in_head(shape))
+    _put(code, made.head, head)
+    _put(code, made.entry - HEAD_BEFORE, head)
     parts = tuple(Part(name, address + start, address + end) for name, start, end in made.parts)
     return Recorder(bytes(code), address + made.entry, parts)
 
@@ -265,19 +331,19 @@ def _template(shape: Shape, place: Place) -> Template:
     names = (*_NAMES, *_SEQUENCE_NAMES)
     frame = shape.frame()
     spans = [("start", "end"), ("count", "counted")][: 1 + shape.counted]
-    starts = [number * _SEQUENCE.size for number in range(len(spans))]
-    at = starts[-1] + _SEQUENCE.size
+    starts = [number * SEQUENCE.size for number in range(len(spans))]
+    at = starts[-1] + SEQUENCE.size
     interrupted = [*(frame.back if shape.reads_clock else ()), *frame.to_record]
     described = zip((Name.DESCRIPTOR, Name.COUNT_DESCRIPTOR), starts, strict=False)
-    parts = [Part(name, start, start + _SEQUENCE.size) for name, start in described]
+    parts = [Part(name, start, start + SEQUENCE.size) for name, start in described]
     sources = [part(Name.INTERRUPTED), *interrupted], [part(Name.UNCOUNTED), *frame.to_count]
     pieces: list[tuple[int, bytes]] = []
     references: list[Reference] = []
     for source in (*sources[: len(spans)], list(_source(shape, frame, place))):
         is_handler = len(pieces) < len(spans)
-        at = _aligned(at + len(_SIGNATURE) * is_handler)
-        if is_handler:
-            parts.append(Part(Name.SIGNATURE, at - len(_SIGNATURE), at))
+        before = len(_SIGNATURE) if is_handler else HEAD_BEFORE
+        at = _aligned(at + before)
+        parts.append(Part(Name.SIGNATURE if is_handler else Name.TAG, at - before, at))
         made = assemble_anywhere(source, names)
         code = made.code
         parts += (Part(name, at + start, at + end) for name, start, end in made.parts)
@@ -297,9 +363,11 @@ def _template(shape: Shape, place: Place) -> Template:
     head = _WORD.pack(_number_in_head(shape))
     if whole.count(head) != 1:
         raise WronglyAssembled("the id of the marker is not where it should be")
+    at_head = whole.index(head)
+    _put(whole, entry - TAG_BEFORE, tag_of(layout_of(shape)))
     padded = _with_padding(parts, len(whole))
     places = tuple(references)
-    return Template(bytes(whole), entry, padded, places, descriptors, whole.index(head))
+    return Template(bytes(whole), entry, padded, places, descriptors, at_head)
 
 
 def _number_in_head(shape: Shape) -> int:
@@ -367,7 +435,7 @@ def _source(shape: Shape, frame: Frame, place: Place) -> Iterator[str]:
         yield "sub r11, rdi"
     yield f"and rdi, qword ptr [r10 + {number(RING_MASK)}]"
     yield f"add rdi, qword ptr [r10 + {number(RING_DATA)}]"
-    yield f"prefetchw byte ptr [rdi + {number(_AHEAD)}]"
+    yield f"prefetchw byte ptr [rdi + {number(AHEAD)}]"
     if shape.has_text:
         yield f"lea r11, [rdi + r11 - {number(shape.size + BEHIND)}]"
         yield "mov r12, rdi"

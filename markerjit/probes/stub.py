@@ -14,6 +14,9 @@ A thread comes to it from the jump or the breakpoint at the site. In this order 
      6  restores %rax, the flags and the stack
      7  executes copies of the instructions that the site lost, and jumps behind them
 
+Most stubs have a fast path (fast.py) between 1 and 2, which counts and records without a call,
+keeps operands and finds them. Then 2 to 5 stand behind the way back into the program.
+
 The stub of a call is what the call leads to, and does 1 to 6 and jumps to the function; where it
 could not be made the target, it is that of any instruction.
 
@@ -42,27 +45,16 @@ the rounding and the masks of a fresh MXCSR, which is put back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache, partial
 
 from markerjit.abi import (
-    RED_ZONE,
-    SHAPE_FLOATS,
-    SINCE_TICKS,
     SITE_ABOVE,
     SITE_CALLED,
-    STASH_ARGS,
-    TAKES_TIME,
-    Stash,
 )
-from markerjit.abi import Kept as Place
 from markerjit.model import (
     Constant,
     CType,
-    Duration,
-    General,
-    HighByte,
-    Kept,
     Memory,
     Operand,
     RemoteAddress,
@@ -70,13 +62,46 @@ from markerjit.model import (
     Static,
     TypeClass,
     UsdtSite,
-    Vector,
 )
-from markerjit.patch.slots import SLOT_ADAPTER, SLOT_TAKES, SLOT_TOKEN, SLOT_UNMATCHED
-from markerjit.probes.parts import Name, part
-from markerjit.probes.record import WORDS_FOR_KEPT
+from markerjit.patch.slots import (
+    SLOT_ADAPTER,
+    SLOT_DATA,
+    SLOT_STASH,
+    SLOT_TAKES,
+    SLOT_TOKEN,
+)
+from markerjit.probes.fast import (
+    BEFORE,
+    DESCRIPTORS,
+    WORDS_OF_ARENA,
+    Fast,
+    FastPath,
+    Slot,
+    before_stub,
+    can_be_fast,
+)
+from markerjit.probes.parts import Name
+from markerjit.probes.stub_lines import (
+    ANY_ENTRY,
+    ANY_SITE,
+    ANY_SLOT,
+    BEGIN,
+    END,
+    below,
+    calling_lines,
+    depth,
+    load,
+)
 from markerjit.tuples import NamedTuple
-from markerjit.x86.assemble import Assembled, Part, WronglyAssembled, assemble, number, plus
+from markerjit.x86.assemble import (
+    Movable,
+    Part,
+    Reference,
+    WronglyAssembled,
+    assemble_anywhere,
+    displacement,
+    number,
+)
 from markerjit.x86.decode import plain_decoder
 from markerjit.x86.forms import (
     CALL,
@@ -94,25 +119,20 @@ from markerjit.x86.forms import (
 )
 from markerjit.x86.relocate import Obstacle, Relocated, Unmovable, relocate
 
-LARGEST = 1536
+LARGEST = 2048
 """More bytes than any stub takes."""
 
 NO_SLOT = RemoteAddress(0)
+MARK_SIZE = 32
+"""Of the mark of its site, which stands right before a stub."""
+BEFORE_STUB = BEFORE + MARK_SIZE
+"""Bytes of all that stands before a stub: what belongs to its fast path, and the mark."""
 _WORD, _HALF_WORD = 8, 4
-_SAVED = 2 * _WORD
-"""%rax, and below it the flags."""
-_RAX = ("al", "ax", "eax", "rax")
-_POINTERS = ("byte", "word", "dword", "qword")
-_FRESH_MXCSR = 0x1F80
-_ANY_SLOT = 0x5AFE_5107_5AFE_5107
-_ANY_ENTRY = 0x5AFE_5107_5AFE_6007
-_ANY_SITE = 0x5AFE_5107_5AFE_7007
 _ANY_NUMBER = 0x5AFE_5107_5AFE_8000
 _ANY_HALF = 0x3C96_A500
 """Not the addresses of any slots, nor of anything else: the processor takes them for none."""
 _HEADS = 64
 _EXITS = 1 << 13
-_REACH = range(-(1 << 31), 1 << 31)
 
 
 class Displaced(NamedTuple):
@@ -124,11 +144,13 @@ class Displaced(NamedTuple):
 
 class Stub(NamedTuple):
     """The code of a stub. Each byte belongs to one of the parts, which are in its order. `places`
-    are the copies of the instructions that the site loses, by their addresses."""
+    are the copies of the instructions that the site loses, by their addresses. `before` is what
+    belongs to its fast path, b"" without one: it stands BEFORE_STUB bytes before the code."""
 
     code: bytes
     parts: tuple[Part, ...]
     places: Mapping[int, int]
+    before: bytes = b""
 
 
 def make_stub(
@@ -139,14 +161,16 @@ def make_stub(
     address: RemoteAddress,
     *,
     keeps: bool = False,
+    fast: Fast | None = None,
 ) -> Stub | Unmovable:
-    """The stub for `address`. `keeps`: that of a function's entry, which keeps operands. Returns
-    Unmovable where an instruction of the site cannot be moved there.
+    """The stub for `address`. `keeps`: that of a function's entry, which keeps operands. `fast`:
+    its fast path, if its operands allow one. Returns Unmovable where an instruction of the site
+    cannot be moved there.
 
     Raises WronglyAssembled, also for an operand whose displacement is too large.
     """
     made = _Made(address)
-    head = _head_of(signature.args, tuple(operands), keeps=keeps)
+    head = _head_of(signature.args, tuple(operands), fast, keeps=keeps)
     made.probe(head, slot, _named(displaced.address, operands))
     obstacle = made.move(displaced)
     return obstacle or made.finished(displaced)
@@ -161,6 +185,7 @@ def make_exit_stub(
     *,
     is_asked: bool,
     entry: RemoteAddress = NO_SLOT,
+    fast: Fast | None = None,
 ) -> Stub | Unmovable:
     """The stub of an exit, which is the last one of the instructions that the site loses: the
     probe is called when the others were executed. `entry` is the slot of the function's entry where
@@ -181,7 +206,7 @@ def make_exit_stub(
     if obstacle:
         return obstacle
     begins = made.at
-    head = _head_of(signature.args, tuple(operands))
+    head = _head_of(signature.args, tuple(operands), fast)
     named = _named(leaving.address, operands)
     if not depends(leaving.code):
         made.probe(head, slot, named, entry)
@@ -209,12 +234,13 @@ def make_call_stub(
     slot: RemoteAddress,
     call: Displaced,
     address: RemoteAddress,
+    fast: Fast | None = None,
 ) -> Stub:
     """The stub that a call leads to in place of its function. So it finds what the function would
     find, and jumps there. Raises WronglyAssembled."""
     made = _Made(address)
     named = _named(call.address, operands) | SITE_CALLED
-    made.probe(_head_of(signature.args, tuple(operands)), slot, named)
+    made.probe(_head_of(signature.args, tuple(operands), fast), slot, named)
     made.add(Name.MOVED, jump_of_call(call.code, call.address, made.at))
     return made.left()
 
@@ -227,23 +253,26 @@ def stub_for(
     entry: RemoteAddress = NO_SLOT,
     *,
     head: bytes = b"",
+    fast: Fast | None = None,
 ) -> Stub | Unmovable:
     """The stub of a site, of whatever kind, whose head is opened with these bytes. `entry` is the
     slot of the entry whose operands an exit has. As `make_stub`."""
     signature, operands = site.signature, site.recipe.operands
     if site.form.name == CALL:
         if head == displaced.code and is_call(head):
-            return make_call_stub(signature, operands, slot, displaced, address)
-        return make_stub(signature, _before_push(operands), slot, displaced, address)
+            return make_call_stub(signature, operands, slot, displaced, address, fast)
+        return make_stub(signature, _before_push(operands), slot, displaced, address, fast=fast)
     if site.form.name == TAIL_CALL and depends(displaced.code):
         is_asked = is_near_condition(head)
-        return make_exit_stub(signature, operands, slot, displaced, address, is_asked=is_asked)
+        return make_exit_stub(
+            signature, operands, slot, displaced, address, is_asked=is_asked, fast=fast
+        )
     if site.leaves is None:
         keeps = site.form.name == FUNCTION
-        return make_stub(signature, operands, slot, displaced, address, keeps=keeps)
+        return make_stub(signature, operands, slot, displaced, address, keeps=keeps, fast=fast)
     is_asked = is_near_condition(site.form.head)
     return make_exit_stub(
-        signature, operands, slot, displaced, address, is_asked=is_asked, entry=entry
+        signature, operands, slot, displaced, address, is_asked=is_asked, entry=entry, fast=fast
     )
 
 
@@ -253,8 +282,13 @@ class _Made:
     def __init__(self, address: RemoteAddress) -> None:
         self.at: int = address
         self.places: dict[int, int] = {}
-        self._code = b""
+        self._start = address
+        self._code = bytearray()
         self._parts: list[Part] = []
+        self._labels: dict[str, int] = {}
+        self._references: list[tuple[int, Reference]] = []
+        self._tail: tuple[Movable, bytes] | None = None
+        self._fast: Fast | None = None
         self._goes_on = True
 
     def add(self, name: Name, code: bytes) -> None:
@@ -266,12 +300,26 @@ class _Made:
     def probe(self, head: _Head, slot: RemoteAddress, named: int, entry: int = 0) -> None:
         """The call of the probe in a slot, with what the entry with that slot has kept. `named` is
         what is said of the site."""
-        at, made = self.at, head.assembled
+
+        def placed(code: bytes) -> bytes:
+            code = _of_slots(code, slot, entry).replace(_word_of(ANY_SITE), _word_of(named))
+            for any_number, word in head.numbers:
+                code = code.replace(any_number, word)
+            if head.fast:
+                for any_word, address in head.fast.words:
+                    code = code.replace(_word_of(any_word), _word_of(address))
+            return code
+
+        self._put(head.main, placed(head.main.code))
+        if head.tail:
+            self._tail = head.tail, placed(head.tail.code)
+            self._fast = head.fast
+
+    def _put(self, made: Movable, code: bytes) -> None:
+        at = self.at
         self._parts += [Part(name, at + start, at + stop) for name, start, stop in made.parts]
-        code = _of_slots(made.code, slot, entry)
-        code = code.replace(_word_of(_ANY_SITE), _word_of(named))
-        for offset, word in head.numbers:
-            code = code[:offset] + word + code[offset + len(word) :]
+        self._labels.update((name, at + offset) for name, offset in made.labels.items())
+        self._references += [(at, reference) for reference in made.references]
         self._code += code
         self.at += len(code)
 
@@ -299,8 +347,19 @@ class _Made:
         return self.left()
 
     def left(self) -> Stub:
-        """The stub, which has left for the program already."""
-        return Stub(self._code, tuple(self._parts), self.places)
+        """The stub, which has left for the program already. Behind that stands the tail."""
+        before = b""
+        if self._tail and self._fast:
+            self._put(*self._tail)
+            start = self._start
+            names = {name: start - BEFORE_STUB + at for name, at in DESCRIPTORS.items()}
+            names |= self._labels
+            for at, reference in self._references:
+                place = at - start + reference.at
+                distance = displacement(reference, at, names)
+                self._code[place : place + len(distance)] = distance
+            before = before_stub(self._fast, self._labels)
+        return Stub(bytes(self._code), tuple(self._parts), self.places, before)
 
 
 def make_copies(displaced: Displaced, address: RemoteAddress) -> Relocated | Unmovable:
@@ -325,22 +384,38 @@ def _before_push(operands: Sequence[Operand]) -> tuple[Operand, ...]:
 
 
 class _Head(NamedTuple):
-    """The code of a stub up to the instructions that the site lost, for any slots, and the numbers
-    in it that are not yet those of its operands: the offset of each, and its bytes."""
+    """The code of a stub up to the instructions that the site lost, for any slots, and its tail
+    where it has a fast path; and the numbers that stand in both for those of its operands, and
+    these."""
 
-    assembled: Assembled
-    numbers: tuple[tuple[int, bytes], ...]
+    main: Movable
+    tail: Movable | None
+    numbers: tuple[tuple[bytes, bytes], ...]
+    fast: Fast | None = None
 
     @property
     def code(self) -> bytes:
-        """The code with placeholders."""
-        return self.assembled.code
+        """The code in the straight line, with placeholders."""
+        return self.main.code
+
+
+def _head_of(
+    args: Sequence[CType], operands: Sequence[Operand], fast: Fast | None, *, keeps: bool = False
+) -> _Head:
+    """The head of a stub with these operands, and with a fast path if they allow one. Where
+    operands differ only in numbers, such as the functions that tail calls lead to, one head is
+    assembled for all, and one for all arenas."""
+    if fast and not can_be_fast(args, operands):
+        fast = None
+    anywhere = fast._replace(words=(), way=0) if fast else None
+    head = _alike(tuple(args), tuple(operands), anywhere, keeps=keeps)
+    return head._replace(fast=fast)
 
 
 @lru_cache(_EXITS)
-def _head_of(args: Sequence[CType], operands: Sequence[Operand], *, keeps: bool = False) -> _Head:
-    """The head of a stub with these operands. Where they differ only in numbers, such as the
-    functions that tail calls lead to, one head is assembled for all."""
+def _alike(
+    args: Sequence[CType], operands: Sequence[Operand], fast: Fast | None, *, keeps: bool
+) -> _Head:
     alike: list[Operand] = []
     numbers: list[tuple[bytes, bytes]] = []
     for ctype, operand in zip(args, operands, strict=True):
@@ -356,10 +431,8 @@ def _head_of(args: Sequence[CType], operands: Sequence[Operand], *, keeps: bool 
             if isinstance(operand, Constant)
             else Static(RemoteAddress(any_number), "")
         )
-    head = _head(tuple(args), tuple(alike), keeps=keeps)
-    if any(head.code.count(any_number) != 1 for any_number, _ in numbers):
-        raise WronglyAssembled("a number is not where it should be")
-    return _Head(head, tuple((head.code.index(any_), number) for any_, number in numbers))
+    head = _head(tuple(args), tuple(alike), fast, keeps=keeps)
+    return head._replace(numbers=tuple(numbers))
 
 
 def _number_of(operand: Operand, ctype: CType) -> int | None:
@@ -374,24 +447,54 @@ def _number_of(operand: Operand, ctype: CType) -> int | None:
 
 @lru_cache(_HEADS)
 def _head(
-    args: tuple[CType, ...], operands: tuple[Operand, ...], *, keeps: bool = False
-) -> Assembled:
-    """The code of all stubs with these operands, up to the instructions that the site lost: at
-    address 0, of the slot _ANY_SLOT and the entry's slot _ANY_ENTRY. It is the same at every
-    address."""
-    source = list(_source(args, operands, keeps=keeps))
-    head = assemble(source, 0, {})
-    for word in (*_words(_ANY_SLOT), *_words_of_entry(_ANY_ENTRY), _word_of(_ANY_SITE)):
-        named = sum(number(int.from_bytes(word, "little")) in line for line in source)
-        if head.code.count(word) != named:
-            raise WronglyAssembled("the slot is not where it should be")
-    return head
+    args: tuple[CType, ...], operands: tuple[Operand, ...], fast: Fast | None, *, keeps: bool
+) -> _Head:
+    """The code of all stubs with these operands, of the slot ANY_SLOT and the entry's slot
+    ANY_ENTRY."""
+    calling = list(calling_lines(args, operands, keeps=keeps))
+    if fast is None:
+        return _Head(_assembled([*BEGIN, *calling, *END], (), operands, args), None, ())
+    slot = Slot(ANY_SLOT, keeps, ANY_ENTRY, depth(0))
+    path = FastPath(fast, args, operands, slot, partial(load, pushed=0))
+    main = [*BEGIN, *path.straight(), *END]
+    tail = [*path.tail(), *calling, "jmp none"]
+    names = DESCRIPTORS.keys()
+    of_main, of_tail = _labels_in(main), _labels_in(tail)
+    return _Head(
+        _assembled(main, names | of_tail, operands, args),
+        _assembled(tail, names | of_main, operands, args),
+        (),
+    )
+
+
+def _labels_in(source: Sequence[str]) -> set[str]:
+    return {line[:-1] for line in source if line.endswith(":")}
+
+
+def _assembled(
+    source: Sequence[str], names: Collection[str], operands: Sequence[Operand],
+    args: Sequence[CType],
+) -> Movable:  # fmt: skip
+    """The code of these lines, in which each number that others will be put in the place of stands
+    as often as the lines name it."""
+    made = assemble_anywhere(source, names)
+    placed = [*_words(ANY_SLOT), *_words_of_entry(ANY_ENTRY), _word_of(ANY_SITE)]
+    placed += map(_word_of, WORDS_OF_ARENA)
+    for operand, ctype in zip(operands, args, strict=True):
+        value = _number_of(operand, ctype)
+        if value is not None:
+            placed.append(value.to_bytes(_HALF_WORD if value < 1 << 31 else _WORD, "little"))
+    lines = "\n".join(source)
+    for word in placed:
+        if made.code.count(word) != lines.count(number(int.from_bytes(word, "little"))):
+            raise WronglyAssembled("a number is not where it should be")
+    return made
 
 
 def _of_slots(code: bytes, slot: RemoteAddress, entry: int) -> bytes:
-    """The code with the addresses of these slots in place of _ANY_SLOT and _ANY_ENTRY."""
-    places = [*zip(_words(_ANY_SLOT), _words(slot), strict=True)]
-    places += zip(_words_of_entry(_ANY_ENTRY), _words_of_entry(entry), strict=True)
+    """The code with the addresses of these slots in place of ANY_SLOT and ANY_ENTRY."""
+    places = [*zip(_words(ANY_SLOT), _words(slot), strict=True)]
+    places += zip(_words_of_entry(ANY_ENTRY), _words_of_entry(entry), strict=True)
     for any_word, word in places:
         code = code.replace(any_word, word)
     return code
@@ -399,12 +502,13 @@ def _of_slots(code: bytes, slot: RemoteAddress, entry: int) -> bytes:
 
 def _words(slot: int) -> list[bytes]:
     """The addresses of a slot, and of words of it, as movabs has them."""
-    offsets = (0, SLOT_ADAPTER, SLOT_TOKEN, SLOT_TAKES)  # SLOT_TOKEN is SLOT_UNMATCHED, too
+    # SLOT_TOKEN is SLOT_UNMATCHED, and SLOT_STASH is SLOT_TAKES
+    offsets = (0, SLOT_DATA, SLOT_ADAPTER, SLOT_TOKEN, SLOT_TAKES)
     return [_word_of(slot + offset) for offset in offsets]
 
 
 def _words_of_entry(slot: int) -> list[bytes]:
-    return [_word_of(slot + SLOT_TOKEN)]
+    return [_word_of(slot + SLOT_TOKEN), _word_of(slot + SLOT_STASH)]
 
 
 def _word_of(value: int) -> bytes:
@@ -414,307 +518,5 @@ def _word_of(value: int) -> bytes:
 def _named(site: int, operands: Sequence[Operand]) -> int:
     """What the stub of a site says of it: its address, and the words between the operands and the
     program's stack."""
-    above = _depth(_below(operands)) // _WORD
+    above = depth(below(operands)) // _WORD
     return site | above << SITE_ABOVE
-
-
-def _below(operands: Sequence[Operand]) -> int:
-    """Bytes that are pushed before the operands."""
-    has_kept = any(isinstance(operand, Duration | Kept) for operand in operands)
-    return len(_PUSHED) * _WORD if has_kept else 0
-
-
-def _source(args: Sequence[CType], operands: Sequence[Operand], *, keeps: bool) -> Iterator[str]:
-    slot = _ANY_SLOT
-    kept = [operand for operand in operands if isinstance(operand, Duration | Kept)]
-    own = operands[: len(operands) - len(kept)]
-    below = _below(operands)
-    count = len(operands)
-    floats = sum(
-        1 << index for index, ctype in enumerate(args) if ctype.type_class is TypeClass.FLOAT
-    )
-    yield part(Name.RED_ZONE)
-    yield f"lea rsp, [rsp - {number(RED_ZONE)}]"  # 1
-    yield "push rax"
-    yield "lahf"
-    yield "seto al"
-    yield "push rax"
-    yield part(Name.ASKED)
-    yield f"movabs rax, {number(slot)}"  # 2
-    if kept:
-        yield "mov rax, qword ptr [rax]"
-        yield "test rax, rax"
-    else:
-        yield "cmp qword ptr [rax], 0"
-    if keeps:
-        yield "jne asked"
-        yield f"cmp qword ptr [rax + {number(SLOT_TOKEN)}], 0"
-    yield "je none"
-    if kept:
-        yield part(Name.KEPT)
-        yield from _push_kept(len(kept) - 1)  # a, b
-    yield part(Name.OPERANDS)
-    if keeps:
-        yield "asked:"
-    pushed = below + _WORD * len(kept)
-    for operand, ctype in zip(reversed(own), reversed(args[: len(own)]), strict=True):
-        yield from _word(operand, ctype, pushed)  # 3
-        yield "push rax"
-        pushed += _WORD
-    yield part(Name.SHAPE)
-    yield f"movabs rax, {number(slot)}"
-    yield "push rax"
-    yield f"push {number(count | floats << SHAPE_FLOATS)}"
-    yield part(Name.CALL)
-    if kept:
-        yield f"mov rax, qword ptr [rsp + {number((count + 2) * _WORD + below - _WORD)}]"  # 4
-    else:
-        yield "mov rax, qword ptr [rax]"  # 4
-    yield "test al, 1"
-    yield "je call_it"
-    yield f"movabs rax, {number(slot + SLOT_ADAPTER)}"
-    yield "mov rax, qword ptr [rax]"
-    yield "call_it:"
-    if not kept:
-        yield "test rax, rax"  # it may have gone since
-        yield "je gone"
-    yield "call rax"
-    if not kept:
-        yield "gone:"
-    yield f"movabs rax, {number(_ANY_SITE)}"
-    if keeps:
-        yield part(Name.KEEPS)
-        yield from _keep(count)
-    yield part(Name.DROPPED)
-    yield f"lea rsp, [rsp + {number(_WORD * (count + 2) + below)}]"  # 5
-    yield part(Name.RESTORED)
-    yield "none:"
-    yield "pop rax"  # 6
-    yield "add al, 0x7f"
-    yield "sahf"
-    yield "pop rax"
-    yield f"lea rsp, [rsp + {number(RED_ZONE)}]"
-
-
-_USED = ("rcx", "rdx", "r11")
-"""Registers that keeping and finding needs, besides rax."""
-_PUSHED = ("rax", *_USED)
-"""What an exit pushes before the operands: the probe, and those."""
-assert len(_PUSHED) == WORDS_FOR_KEPT
-
-
-def _keep(count: int) -> Iterator[str]:
-    """Keep the first of the words, which stand above the slot and the shape."""
-    above = len(_USED) * _WORD
-    words = above + 2 * _WORD
-    yield f"movabs rax, {number(_ANY_SLOT + SLOT_TOKEN)}"
-    yield "cmp qword ptr [rax], 0"
-    yield "je forgotten"
-    yield from (f"push {name}" for name in _USED)
-    yield "mov r11, qword ptr [rax]"
-    yield "mov rdx, qword ptr [rax + 8]"  # SLOT_STASH
-    # 0 in a child that a signal handler has forked since: its slots are empty.
-    yield "test rdx, rdx"
-    yield "je lost"
-    yield f"lea rax, [rsp + {number(_depth(words + _WORD * count))}]"
-    yield f"call qword ptr [rdx{plus(Stash.claim.offset)}]"
-    yield "test rax, rax"
-    yield "je lost"
-    yield f"mov qword ptr [rax{plus(Place.token.offset)}], 0"
-    for index in range(min(count, STASH_ARGS)):
-        yield f"mov rcx, qword ptr [rsp + {number(words + _WORD * index)}]"
-        yield f"mov qword ptr [rax{plus(Place.args.offset + _WORD * index)}], rcx"
-    yield "mov rcx, rax"
-    yield "rdtsc"
-    yield "shl rdx, 0x20"
-    yield "or rax, rdx"
-    yield f"mov qword ptr [rcx{plus(Place.time.offset)}], rax"
-    yield f"mov qword ptr [rcx{plus(Place.token.offset)}], r11"
-    yield "lost:"
-    yield from (f"pop {name}" for name in reversed(_USED))
-    yield "forgotten:"
-
-
-def _push_kept(args: int) -> Iterator[str]:
-    """Push so many arguments of the entry, and how long ago it was. The registers that were used
-    are then as before."""
-    above = len(_PUSHED) * _WORD
-    probe = f"qword ptr [rsp + {number(above - _WORD)}]"
-    yield from (f"push {name}" for name in _PUSHED)
-    yield f"movabs rcx, {number(_ANY_SLOT + SLOT_TAKES)}"
-    yield "cmp rax, qword ptr [rcx]"
-    yield "je unneeded"
-    yield f"movabs rax, {number(_ANY_ENTRY + SLOT_TOKEN)}"
-    yield "mov r11, qword ptr [rax]"
-    yield "test r11, r11"
-    yield "je unmatched"
-    yield "mov rdx, qword ptr [rax + 8]"  # SLOT_STASH, 0 in a child as above
-    yield "test rdx, rdx"
-    yield "je unmatched"
-    yield f"lea rax, [rsp + {number(_depth(above))}]"
-    yield f"call qword ptr [rdx{plus(Stash.find.offset)}]"  # a
-    yield "test rax, rax"
-    yield "je unmatched"
-    yield f"cmp qword ptr [rax{plus(Place.token.offset)}], r11"
-    yield "jne unmatched"
-    yield f"mov qword ptr [rax{plus(Place.token.offset)}], 0"  # b
-    yield "mov r11, rax"
-    yield f"movabs rax, {number(_ANY_SLOT + SLOT_TAKES)}"
-    yield "mov rcx, qword ptr [rax]"
-    yield f"sub rcx, {number(TAKES_TIME)}"
-    yield f"mov rax, qword ptr [r11{plus(Place.time.offset)}]"
-    yield f"cmp rcx, {probe}"
-    yield "je takes_time"
-    yield f"mov rcx, qword ptr [rdx{plus(Stash.ns_per_tick.offset)}]"
-    yield "rdtsc"
-    yield "shl rdx, 0x20"
-    yield "or rax, rdx"
-    yield f"sub rax, qword ptr [r11{plus(Place.time.offset)}]"
-    yield "jae later"
-    yield "xor eax, eax"  # another CPU's counter is some ticks behind
-    yield "later:"
-    yield "mul rcx"
-    yield "shrd rax, rdx, 0x20"
-    yield "jmp lasted"
-    yield "takes_time:"
-    yield f"bts rax, {number(SINCE_TICKS)}"
-    yield "lasted:"
-    for index in reversed(range(args)):
-        yield f"push qword ptr [r11{plus(Place.args.offset + _WORD * index)}]"
-    yield "push rax"
-    yield "jmp ready"
-    yield "unmatched:"
-    yield f"movabs rax, {number(_ANY_SLOT + SLOT_UNMATCHED)}"
-    yield "lock inc qword ptr [rax]"
-    yield from (f"pop {name}" for name in reversed(_PUSHED))
-    yield "jmp none"
-    yield "unneeded:"
-    for _ in range(args + 1):
-        yield "push 0"
-    yield "ready:"
-    for index, name in enumerate(reversed(_USED)):
-        yield f"mov {name}, qword ptr [rsp{plus(_WORD * (args + 1 + index))}]"
-
-
-def _word(operand: Operand, ctype: CType, pushed: int) -> Iterator[str]:
-    """The value of an operand in rax, extended to 64 bits. `pushed` bytes stand below what is
-    saved."""
-    if ctype.type_class is TypeClass.FLOAT:
-        yield from _double(operand, ctype, pushed)
-        return
-    match operand:
-        case Constant(value):
-            yield _load_number(_extended(value, ctype))
-        case Static(address):
-            yield _load_number(address)
-            yield _loaded("[rax]", ctype)
-        case Memory():
-            yield from _program_rax(operand, pushed)
-            yield _loaded(_place(operand, pushed), ctype)
-        case HighByte("ah"):
-            yield _loaded(f"[rsp + {number(_WORD + pushed + 1)}]", ctype)
-        case HighByte(name):
-            yield f"{'movsx' if _is_signed(ctype) else 'movzx'} eax, {name}"
-            if _is_signed(ctype):
-                yield "cdqe"
-        case General(names) if names == _RAX:
-            yield _loaded(f"[rsp + {number(_WORD + pushed)}]", ctype)
-        case General(names) if names[-1] == "rsp":
-            yield f"lea rax, [rsp + {number(_depth(pushed))}]"
-            yield from _register(_RAX, ctype)
-        case General(names):
-            yield from _register(names, ctype)
-        case Vector(register):
-            yield f"movq rax, xmm{register}"
-        case Kept() | Duration():
-            raise AssertionError("what an entry has kept is pushed by `_push_kept`")
-
-
-def _double(operand: Operand, ctype: CType, pushed: int) -> Iterator[str]:
-    """A double, or a float as one, in rax."""
-    if ctype.size == _WORD:
-        yield from _word(operand, CType(TypeClass.UNSIGNED, _WORD), pushed)
-        return
-    match operand:
-        case Vector(register):
-            yield f"movd eax, xmm{register}"
-        case _:
-            yield from _word(operand, CType(TypeClass.UNSIGNED, ctype.size), pushed)
-    yield "sub rsp, 0x20"
-    yield "movups xmmword ptr [rsp + 0x10], xmm0"
-    yield "stmxcsr dword ptr [rsp + 8]"
-    yield f"mov dword ptr [rsp], {number(_FRESH_MXCSR)}"
-    yield "ldmxcsr dword ptr [rsp]"
-    yield "movd xmm0, eax"
-    yield "cvtss2sd xmm0, xmm0"
-    yield "movq rax, xmm0"
-    yield "ldmxcsr dword ptr [rsp + 8]"
-    yield "movups xmm0, xmmword ptr [rsp + 0x10]"
-    yield "add rsp, 0x20"
-
-
-def _register(names: Sequence[str], ctype: CType) -> Iterator[str]:
-    size_bits = ctype.size.bit_length() - 1
-    name = names[size_bits]
-    if ctype.size == _WORD:
-        if names != _RAX:
-            yield f"mov rax, {name}"
-    elif _is_signed(ctype):
-        yield f"{'movsxd' if ctype.size == 4 else 'movsx'} rax, {name}"
-    elif ctype.size == 4:
-        yield f"mov eax, {name}"  # clears the upper half
-    else:
-        yield f"movzx eax, {name}"
-
-
-def _loaded(place: str, ctype: CType) -> str:
-    """rax from memory."""
-    pointer = _POINTERS[ctype.size.bit_length() - 1]
-    if ctype.size == _WORD:
-        return f"mov rax, {pointer} ptr {place}"
-    if _is_signed(ctype):
-        return f"{'movsxd' if ctype.size == 4 else 'movsx'} rax, {pointer} ptr {place}"
-    return f"{'mov' if ctype.size == 4 else 'movzx'} eax, {pointer} ptr {place}"
-
-
-def _program_rax(operand: Memory, pushed: int) -> Iterator[str]:
-    """What the program has in rax, where the address needs it."""
-    if "rax" in (operand.base, operand.scaled):
-        yield f"mov rax, qword ptr [rsp + {number(_WORD + pushed)}]"
-
-
-def _place(operand: Memory, pushed: int) -> str:
-    offset = operand.offset + (_depth(pushed) if operand.base == "rsp" else 0)
-    if offset not in _REACH:
-        raise WronglyAssembled(f"{offset:#x} is too far from a register")
-    parts = [operand.base] if operand.base else []
-    if operand.scaled:
-        scaled = f"{operand.scaled}*{operand.scale}" if operand.scale > 1 else operand.scaled
-        parts.append(scaled)
-    if not parts:
-        raise WronglyAssembled("an address without a register")
-    sign = f" - {number(-offset)}" if offset < 0 else plus(offset)
-    return f"[{' + '.join(parts)}{sign}]"
-
-
-def _depth(pushed: int) -> int:
-    """From rsp to what it was at the site."""
-    return RED_ZONE + _SAVED + pushed
-
-
-def _load_number(value: int) -> str:
-    """rax = a number of 64 bits."""
-    word = value & (1 << 64) - 1
-    if word < 1 << 31:
-        return f"mov eax, {number(word)}"
-    return f"movabs rax, {number(word)}"
-
-
-def _extended(value: int, ctype: CType) -> int:
-    bits = ctype.size * 8
-    low = value & (1 << bits) - 1
-    return low - (1 << bits) if _is_signed(ctype) and low >> bits - 1 else low
-
-
-def _is_signed(ctype: CType) -> bool:
-    return ctype.type_class is TypeClass.SIGNED

@@ -20,6 +20,7 @@ from markerjit.abi import ISLANDS_SIZE
 from markerjit.calls.graph import NotOpened
 from markerjit.errors import Refused, Unsupported
 from markerjit.model import Mode, Site, UsdtSite
+from markerjit.probes.fast import OF_CALLS
 from markerjit.session.exits import Leaving, leavings_of, opening_at
 from markerjit.session.openings import Progress
 from markerjit.session.stubs import USUAL_STUB, Ready, looked_at, put_stubs, refuse_own
@@ -172,7 +173,7 @@ def make_ready(
     ready = [each for each in ready if key_of(each.site) in wanted_keys]
     _refuse_none(functions, not_opened)
     _check_room(target, ready)
-    put_stubs(turn, ready, [], need_arena, progress)
+    put_stubs(turn, ready, [], need_arena, progress, OF_CALLS)
     opened = {key_of(site): site for site in target.seen.opened}
     altered = _altered(target, [opened[key] for key in wanted_keys if key in opened])
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from markerjit.errors import MemoryFault
 from markerjit.model import Edit, RemoteAddress, Site
+from markerjit.probes.fast import known_path
 from markerjit.probes.stub import Displaced, make_copies, stub_for
-from markerjit.session.opened import jump_of
+from markerjit.session.opened import jump_of, way_before
 from markerjit.session.target import Target
 from markerjit.x86.assemble import WronglyAssembled
 from markerjit.x86.forms import NEAR_LENGTH, stub_of
@@ -67,7 +68,14 @@ def copies_of(target: Target, site: Site) -> Mapping[int, int]:
     displaced = Displaced(site.address, (head + behind)[: site.body.covers])
     entry = target.entry_of(site)
     slot_of_entry = entry.slot if entry else RemoteAddress(0)
-    stub = stub_for(recipe, site.body.slot, displaced, site.body.entry, slot_of_entry, head=head)
-    if isinstance(stub, Unmovable) or read(site.body.entry, len(stub.code)) != stub.code:
-        return {}
-    return stub.places
+    arena = target.seen.arena
+    for way in (way_before(read, site.body.entry), None):
+        fast = None if way is None else known_path(arena, recipe.signature, way)
+        stub = stub_for(
+            recipe, site.body.slot, displaced, site.body.entry, slot_of_entry, head=head, fast=fast
+        )
+        if isinstance(stub, Unmovable):
+            return {}
+        if read(site.body.entry, len(stub.code)) == stub.code:
+            return stub.places
+    return {}

@@ -16,8 +16,7 @@ from markerjit.errors import Reason
 from markerjit.model import Edit, Mode, RemoteAddress, Site
 from markerjit.patch.plan import Plan, Refusal
 from markerjit.patch.switchable import SiteState
-from markerjit.probes.stub import LARGEST
-from markerjit.session.opened import MARK_SIZE
+from markerjit.probes.stub import BEFORE_STUB, LARGEST
 from markerjit.session.target import Target
 
 _EDIT = 16
@@ -63,7 +62,7 @@ def _unchanged(target: Target, site: Site) -> Iterator[Edit]:
     seen, entry = target.seen, site.body.entry
     ends = [entry + LARGEST]
     ends += [end for start, end in seen.probes.islands if start <= entry < end]
-    ends += [other.body.entry - MARK_SIZE for other in seen.opened if other.body.entry > entry]
+    ends += [other.body.entry - BEFORE_STUB for other in seen.opened if other.body.entry > entry]
     first = RemoteAddress(entry - 1)
     code = target.memory.read(first, min(ends) - first)
     for start in range(0, len(code) - 1, _EDIT - 1):

@@ -22,6 +22,8 @@ from markerjit.arena.patches import Pages, PatchKind
 from markerjit.elf import Read
 from markerjit.errors import MemoryFault
 from markerjit.model import Body, Hole, RemoteAddress, Signature, Site, UsdtSite
+from markerjit.probes.fast import BEFORE, WAY_AT
+from markerjit.probes.stub import BEFORE_STUB, MARK_SIZE, Stub
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import (
     HOLE_SIZES,
@@ -31,7 +33,6 @@ from markerjit.x86.forms import (
     stub_of,
 )
 
-MARK_SIZE = 32
 _HALF = MARK_SIZE // 2
 _STUB, _FORMER = b"mjst", b"mj stub\0"
 _EXIT = b"mj exit\0"
@@ -51,6 +52,16 @@ def mark_of(site: UsdtSite) -> bytes:
     """What stands before the stub of a site. That of a function's exit has the function's entry, by
     which the site is found again."""
     return _beginning_of(site) + _STUB + _place_of(site) + _arguments_of(site)
+
+
+def before_stub(site: UsdtSite, stub: Stub) -> bytes:
+    """What stands before the stub of a site."""
+    return stub.before.ljust(BEFORE, b"\0") + mark_of(site)
+
+
+def way_before(read: Read, stub: RemoteAddress) -> int:
+    """What stands before a stub of the records that it knows. Raises MemoryFault."""
+    return int.from_bytes(read(RemoteAddress(stub - BEFORE_STUB + WAY_AT), 8), "little")
 
 
 def _beginning_of(site: UsdtSite) -> bytes:

@@ -32,14 +32,15 @@ from markerjit.memory import Mapping as Code
 from markerjit.model import Hole, MappedObject, RemoteAddress, Signature, Site, UsdtSite
 from markerjit.patch.plan import heads_of
 from markerjit.patch.slots import SEMAPHORE_SIZE
-from markerjit.probes.stub import LARGEST, Displaced, make_copies, stub_for
+from markerjit.probes.fast import USUAL, Fast, FastPaths
+from markerjit.probes.stub import BEFORE_STUB, LARGEST, Displaced, Stub, make_copies, stub_for
 from markerjit.proc.permission import read_status
+from markerjit.ring.types import Options
 from markerjit.session.exits import opening_at
 from markerjit.session.opened import (
-    MARK_SIZE,
     NO_STUB,
+    before_stub,
     know_marks,
-    mark_of,
     with_stub,
     without_stub,
 )
@@ -78,11 +79,11 @@ _ALONE = (*_CALLS, INSTRUCTION)
 """Forms of sites in whose place no other one is."""
 _AT_ONCE = 1024
 """Stubs that are written together, between two reports of progress."""
-_ROOM = LARGEST + 2 * MARK_SIZE
+_ROOM = LARGEST + 2 * BEFORE_STUB
 """That a stub may take."""
-USUAL_STUB = 352
-"""That one takes on average, with its mark: 355 for 3,156 places of Debian's python3.11, and 334
-for 4,962 of its libc."""
+USUAL_STUB = 1024
+"""That one takes on average, with what stands before it: 1,016 for 350 places of Debian's
+libsqlite3, exits with what their entries keep among them."""
 _MOST_PREFERRED = 1 << 20
 """Bytes of an island."""
 
@@ -97,14 +98,16 @@ class Ready(NamedTuple):
     hole: HolePlace | None = None
 
 
-def make_stubs(turn: Turn, sites: Sequence[UsdtSite], need_arena: Callable[[], object]) -> None:
-    """Have a stub for each of these sites that can be opened. `need_arena` makes the runtime if it
-    is not there.
+def make_stubs(
+    turn: Turn, sites: Sequence[UsdtSite], need_arena: Callable[[], object], way: Options = USUAL
+) -> None:
+    """Have a stub for each of these sites that can be opened, with a fast path for records that are
+    made in this way. `need_arena` makes the runtime if it is not there.
 
     Raises Refused where there is no room for stubs, and what making an arena raises.
     """
     refuse_own(turn.target)
-    put_stubs(turn, *looked_at(turn.target, with_entries(sites)), need_arena)
+    put_stubs(turn, *looked_at(turn.target, with_entries(sites)), need_arena, way=way)
 
 
 def have_stubs(target: Target, sites: Sequence[UsdtSite]) -> bool:
@@ -119,9 +122,10 @@ def put_stubs(
     closed: list[Site],
     need_arena: Callable[[], object],
     progress: Progress = silent,
+    way: Options = USUAL,
 ) -> None:
-    """Make the stubs of sites that may get one, and note the sites that cannot. Raises as
-    `make_stubs`."""
+    """Make the stubs of sites that may get one, and note the sites that cannot. Their fast paths
+    record in this way. Raises as `make_stubs`."""
     target = turn.target
     if ready:
         need_arena()
@@ -130,6 +134,7 @@ def put_stubs(
         slots.check_room(owner_of(each.site) for each in ready)
         made = 0
         sites = [each.site for each in ready]
+        paths = FastPaths(turn.seen.arena, way)
         know_marks(sites)
         for mapped, group in groupby(ready, key=attrgetter("site.place.object")):
             of_object = list(group)
@@ -137,7 +142,7 @@ def put_stubs(
                 progress("stubs", made / len(ready))
                 some = of_object[at : at + _AT_ONCE]
                 preferred = min((len(of_object) - at) * USUAL_STUB, _MOST_PREFERRED)
-                closed += _put(turn, mapped, some, slots, preferred)
+                closed += _put(turn, mapped, some, slots, paths, preferred)
                 made += len(some)
         target.look(expected=sites)
     target.note_closed(closed)
@@ -459,7 +464,12 @@ def _changed(address: RemoteAddress, now: bytes, expected: bytes, path: str) -> 
 
 
 def _put(
-    turn: Turn, mapped: MappedObject, ready: Sequence[Ready], slots: Slots, preferred: int
+    turn: Turn,
+    mapped: MappedObject,
+    ready: Sequence[Ready],
+    slots: Slots,
+    paths: FastPaths,
+    preferred: int,
 ) -> list[Site]:
     """Make the stubs of an object's sites. `preferred` is the room that these and the next ones
     will need. The result are sites that cannot have one."""
@@ -482,13 +492,14 @@ def _put(
             island = arena.islands.near(span, _ROOM, process, preferred=preferred)
             filling = Filling(arena.islands, island)
         slot = slots.take(owner_of(site))
-        place = RemoteAddress(filling.place + MARK_SIZE)
-        made = _made(each, slot, place, entry)
+        place = RemoteAddress(filling.place + BEFORE_STUB)
+        fast = paths.of(site.signature) if len(head) > 1 else None  # a breakpoint takes longer
+        made = _made(each, slot, place, entry, fast)
         if isinstance(made, str):
             closed.append(without_stub(site, made))
             continue
-        code, hole = made
-        filling.add(mark_of(site) + code)
+        stub, code, hole = made
+        filling.add(before_stub(site, stub) + code)
         with_hole = with_stub(site, head, slot, place, len(displaced), hole)
         heads += heads_of(with_hole, with_hole.form.modes[0])
     if filling:
@@ -499,23 +510,27 @@ def _put(
 
 
 def _made(
-    ready: Ready, slot: RemoteAddress, place: RemoteAddress, entry: RemoteAddress
-) -> tuple[bytes, Hole | None] | str:
-    """The stub of a site for a place, with what its hole needs behind it, and the hole."""
+    ready: Ready,
+    slot: RemoteAddress,
+    place: RemoteAddress,
+    entry: RemoteAddress,
+    fast: Fast | None,
+) -> tuple[Stub, bytes, Hole | None] | str:
+    """The stub of a site for a place, its code with what its hole needs behind it, and the hole."""
     site, _, _, where = ready
-    stub = _stub(ready, slot, place, entry)
+    stub = _stub(ready, slot, place, entry, fast)
     if where is None or isinstance(stub, str):
-        return stub if isinstance(stub, str) else (stub, None)
+        return stub if isinstance(stub, str) else (stub, stub.code, None)
     address = RemoteAddress(where.address + site.place.object.bias)
-    before, behind = where.code[: where.size], RemoteAddress(place + len(stub))
+    before, behind = where.code[: where.size], RemoteAddress(place + len(stub.code))
     if not where.made:
         filled = hole_content(before, address, place, 0)
-        return stub, Hole(address, before, filled, len(where.code))
+        return stub, stub.code, Hole(address, before, filled, len(where.code))
     copies = make_copies(Displaced(address, where.code), behind)
     if isinstance(copies, Unmovable):
         return f"cannot be opened: {copies.obstacle}"
     filled = hole_content(before, address, place, behind)
-    return stub + copies.code, Hole(address, before, filled, len(where.code))
+    return stub, stub.code + copies.code, Hole(address, before, filled, len(where.code))
 
 
 def owner_of(site: UsdtSite) -> int:
@@ -524,12 +539,16 @@ def owner_of(site: UsdtSite) -> int:
 
 
 def _stub(
-    ready: Ready, slot: RemoteAddress, address: RemoteAddress, entry: RemoteAddress
-) -> bytes | str:
+    ready: Ready,
+    slot: RemoteAddress,
+    address: RemoteAddress,
+    entry: RemoteAddress,
+    fast: Fast | None,
+) -> Stub | str:
     site, head, displaced, _ = ready
     try:
         lost = Displaced(site.address, displaced)
-        stub = stub_for(site, slot, lost, address, entry, head=head)
+        stub = stub_for(site, slot, lost, address, entry, head=head, fast=fast)
     except WronglyAssembled as problem:
         return f"has operands that cannot be loaded: {problem}"
-    return f"cannot be opened: {stub.obstacle}" if isinstance(stub, Unmovable) else stub.code
+    return f"cannot be opened: {stub.obstacle}" if isinstance(stub, Unmovable) else stub

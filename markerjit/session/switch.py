@@ -37,7 +37,7 @@ from markerjit.model import Edit, Mode, RemoteAddress, Site
 from markerjit.patch.apply import NOTHING, Applied, apply
 from markerjit.patch.holds import is_recorded
 from markerjit.patch.plan import Plan, by_slot
-from markerjit.patch.request import Request
+from markerjit.patch.request import Record, Request
 from markerjit.patch.slots import SLOT_UNMATCHED
 from markerjit.patch.switchable import SiteState
 from markerjit.printable import counted
@@ -442,10 +442,13 @@ class Switcher:
         known = self._with_stubs.get(name)
         if known and known[0] is turn.seen.opened and known[1] is turn.seen.objects:
             return  # each had one the last time, and nothing came or went since
-        from markerjit.session.stubs import have_stubs, make_stubs  # decodes all of an object
+        # These decode all of an object, and assemble.
+        from markerjit.probes.fast import USUAL
+        from markerjit.session.stubs import have_stubs, make_stubs
 
         sites = turn.target.unprepared(name)
-        make_stubs(turn, sites, partial(self.need_current_arena, turn))
+        way = request.probe.options if isinstance(request.probe, Record) else USUAL
+        make_stubs(turn, sites, partial(self.need_current_arena, turn), way)
         if have_stubs(turn.target, sites):
             self._with_stubs[name] = turn.seen.opened, turn.seen.objects
 

@@ -120,8 +120,11 @@ def assemble_anywhere(source: Sequence[str], names: Collection[str]) -> Movable:
         at = instruction.address + instruction.disp_offset if relative else end - _DISPLACEMENT
         references.append(Reference(at, end, name))
     labels = {name: at - _HERE for name, at in made.labels.items() if name not in names}
-    parts = (Part(name, start - _HERE, end - _HERE) for name, start, end in made.parts)
-    return Movable(made.code, labels, tuple(parts), tuple(references))
+    return Movable(made.code, labels, _offsets(made.parts), tuple(references))
+
+
+def _offsets(parts: Sequence[Part]) -> tuple[Part, ...]:
+    return tuple(Part(name, start - _HERE, end - _HERE) for name, start, end in parts)
 
 
 def displacement(reference: Reference, address: int, names: Mapping[str, int]) -> bytes:

@@ -156,40 +156,93 @@ def test_path_of_a_probe_in_c_has_the_adapter_and_the_function(
     assert names(path)[5:-1] == [*CALL, Path(function).name, *RETURN]
 
 
-@pytest.mark.parametrize("probe", ["count", "record"])
-@pytest.mark.parametrize(
+UNPREPARED = pytest.mark.parametrize(
     ("program", "name"),
     [("truth_usdt", "truth:turn"), ("truth_functions", "func:landing"),
      ("truth_functions", "func:looping")],
 )  # fmt: skip
-def test_path_of_code_that_nobody_prepared_has_the_parts_of_its_stub(
-    target: Callable, program: str, name: str, probe: str
+ENTERED = [
+    "steps over the red zone, saves %rax and the flags",
+    "is there a probe?",
+    "is it the probe that counts?",
+]
+LEFT = [
+    "%rax, the flags and the stack as they were",
+    "the instructions that the site lost",
+    "back into the program",
+]
+
+
+def stub_parts(path: dict) -> list[str]:
+    return [part["name"] for part in path["parts"] if part["where"].startswith("the stub")]
+
+
+@UNPREPARED
+def test_path_of_code_that_nobody_prepared_counts_in_its_stub(
+    target: Callable, program: str, name: str
 ) -> None:
     pid = target(program).pid
     before = path_of(pid, name)
-    cli("on", pid, name, "--probe", probe)
+    cli("on", pid, name)
 
     path = path_of(pid, name)
 
     assert before["parts"] == []
     assert "gets its stub when" in before["remarks"][0]
     check_in_memory(pid, all_parts(path))
-    stub = [part["name"] for part in path["parts"] if part["where"].startswith("the stub")]
-    assert stub == [
-        "steps over the red zone, saves %rax and the flags",
+    assert stub_parts(path) == [
+        *ENTERED,
+        "the restartable sequence is named to the kernel",
+        "the CPU is read (the restartable sequence begins)",
+        "the counter of this CPU is found",
+        "commit: the execution is counted",
+        "the way back",
+        *(["are the operands kept for exits?"] if name.startswith("func:") else []),
+        *LEFT,
+    ]
+    assert not [part for part in names(path) if part in COUNTED[:1]]
+
+
+@UNPREPARED
+def test_path_of_code_that_nobody_prepared_records_in_its_stub(
+    target: Callable, program: str, name: str
+) -> None:
+    pid = target(program).pid
+    with markerjit.attach(pid) as session, session.trace(name):
+        path = path_of(pid, name)
+
+    executed = stub_parts(path)
+    assert executed[:4] == [*ENTERED, "is it a recorder of records with this layout?"]
+    assert "the record is written" in executed
+    assert executed.count("the restartable sequence is named to the kernel") == 1
+    assert executed[-3:] == LEFT
+
+
+@UNPREPARED
+def test_path_of_code_that_nobody_prepared_calls_a_probe_that_its_stub_does_not_know(
+    target: Callable, program: str, name: str
+) -> None:
+    """One that counts what it records, for want of a reader."""
+    pid = target(program).pid
+    cli("on", pid, name, "--probe", "record")
+
+    path = path_of(pid, name)
+
+    check_in_memory(pid, all_parts(path))
+    assert stub_parts(path) == [
+        *ENTERED,
+        "is it a recorder of records with this layout?",
+        "nothing was done: as without a fast path",
         "is there a probe?",
         "the operands are pushed",
         "the slot and the shape are pushed",
         "the probe is called",
         *(["the operands are kept for the exits"] if name.startswith("func:") else []),
         "the words are taken off the stack",
-        "%rax, the flags and the stack as they were",
-        "the instructions that the site lost",
-        "back into the program",
+        *LEFT,
     ]
-    behind = RECORDED if probe == "record" else COUNTED
     at = names(path).index("the probe is called") + 3
-    assert names(path)[at : at + len(behind)] == behind
+    assert names(path)[at : at + len(RECORDED)] == RECORDED
 
 
 def test_recorder_that_was_made_otherwise_has_no_parts(target: Callable) -> None:

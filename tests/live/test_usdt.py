@@ -275,7 +275,8 @@ def test_explain_says_how_a_site_would_be_opened_and_then_how_it_is(target: Call
     assert "no plan yet: truth:turn" in before.stdout
     assert "is opened by a jump over 90 " in before.stdout
     assert switched.stdout.startswith("truth:turn: on (jump, count), 1 site\n")
-    assert "movsxd rax, edi" in after.stdout
+    assert "  body, its beginning:\n" in after.stdout
+    assert "the counter of this CPU is found" in after.stdout
     assert "now       on (jump)" in after.stdout
     assert "nothing to write" in after.stdout
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -30,138 +29,47 @@ from markerjit.model import (
     Vector,
 )
 from markerjit.probes import stub
+from markerjit.probes.fast import Fast, FastPaths
 from markerjit.probes.parts import Name
 from markerjit.probes.record import words_to_stack
-from markerjit.probes.stub import LARGEST, Displaced, Stub, make_exit_stub, make_stub, stub_for
+from markerjit.probes.stub import Displaced, Stub, make_stub, stub_for
 from markerjit.sites.operands import parse_operands
 from markerjit.x86.assemble import WronglyAssembled, number
 from markerjit.x86.decode import decoder
 from markerjit.x86.forms import CONDITION_LENGTH, exit_form
 from tests.support.own_arena import OwnArena, Slot
-from tests.support.parts import check_parts
-
-SITE = Path(__file__).parent / "stub" / "site.S"
-NAMES = (
-    *("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi"),
-    *(f"r{number}" for number in range(8, 16)),
+from tests.support.stub_host import (
+    FLAGS,
+    MAP_NORESERVE,
+    NAMES,
+    VALUES,
+    Host,
+    NoNames,
+    Outcome,
+    build_host,
+    parsed,
 )
-VALUES = {name: 0x8182_8384_8586_8788 ^ number * 0x0101_0101_0101_0101
-          for number, name in enumerate(NAMES)}  # fmt: skip
-FLAGS = 0x8D7
-"""All that arithmetic sets. The direction is clear in compiled code."""
-STATE = struct.Struct("<16QQ256s")
-
-
-MAP_NORESERVE, MAP_FIXED_NOREPLACE = 0x4000, 0x100000
-MAP_FAILED = 2**64 - 1
-
-
-class Outcome(NamedTuple):
-    """What a probe was given, and how the registers were behind the site."""
-
-    words: tuple[int, ...]
-    shape: int
-    slot: int
-    registers: dict[str, int]
-    flags: int
-    vectors: bytes
-    stack: int
-
-
-def free_page_near(address: int) -> int:
-    """The nearest page where nothing is mapped. Tests before may have mapped gigabytes around."""
-    with open("/proc/self/maps") as file:
-        bounds = [line.split()[0].split("-") for line in file]
-    starts = [int(start, 16) for start, _ in bounds]
-    ends = [int(end, 16) for _, end in bounds]
-    gaps = [pair for pair in zip(ends, starts[1:], strict=False) if pair[0] < pair[1]]
-    pages = [page for end, start in gaps for page in (end, start - 4096)]
-    return min(pages, key=lambda page: abs(page - address))
-
-
-class Host:
-    """site.S, a stack, and room for a stub near it."""
-
-    def __init__(self, path: Path) -> None:
-        self.library = ctypes.CDLL(str(path))
-        self.site = self.address("site")
-        self.size = self.address("site_end") - self.site
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.mmap.restype = ctypes.c_void_p
-        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-        access = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED_NOREPLACE
-        room = libc.mmap(free_page_near(self.site), 4096, access, flags, -1, 0)
-        assert room != MAP_FAILED
-        self.room = RemoteAddress(room)
-        assert abs(self.room - self.site) < 1 << 30
-        self.stack = ctypes.create_string_buffer(1 << 16)
-        self.slot = Slot()
-
-    def address(self, name: str) -> RemoteAddress:
-        return RemoteAddress(ctypes.addressof(ctypes.c_char.in_dll(self.library, name)))
-
-    def run(
-        self, operands: tuple[Operand, ...], args: tuple[CType, ...], *,
-        registers: dict[str, int] | None = None, vectors: bytes = bytes(range(256)),
-        on: bool = True, keeps: bool = False, entry: Slot | None = None,
-    ) -> Outcome | None:  # fmt: skip
-        """Run the site with these operands, as an exit of the function with this `entry`; None
-        where the probe was not called."""
-        top = ctypes.addressof(self.stack) + (1 << 15) & -16
-        before = {**VALUES, "rsp": top, **(registers or {})}
-        state = STATE.pack(*(before[name] for name in NAMES), FLAGS, vectors)
-        ctypes.memmove(self.address("before"), state, len(state))
-        self.slot.probe = self.address("probe") if on else 0
-        calls = ctypes.c_uint64.in_dll(self.library, "calls")
-        calls.value = 0
-        slot = RemoteAddress(ctypes.addressof(self.slot))
-        displaced = Displaced(self.site, ctypes.string_at(self.site, self.size))
-        signature = Signature("made:one", "", args)
-        if entry is None:
-            stub = make_stub(signature, operands, slot, displaced, self.room, keeps=keeps)
-        else:
-            stub = make_exit_stub(
-                signature, operands, slot, displaced, self.room, is_asked=True,
-                entry=RemoteAddress(ctypes.addressof(entry)),
-            )  # fmt: skip
-        assert isinstance(stub, Stub) and len(stub.code) < LARGEST
-        check_parts(stub.parts, self.room, stub.code)
-        code = stub.code
-        ctypes.memmove(self.room, code, len(code))
-        self.library.run_site(ctypes.c_void_p(self.room))
-        *after, flags, seen = STATE.unpack(ctypes.string_at(self.address("after"), STATE.size))
-        block = struct.unpack("<16Q", ctypes.string_at(self.address("block"), 128))
-        named = dict(zip(NAMES, after, strict=True))
-        named["r15"] -= 1  # the copy of the site's own instruction
-        assert named == before
-        assert seen == vectors
-        if not on:
-            assert not calls.value
-            return None
-        assert calls.value == 1
-        return Outcome(block[2:], block[0], block[1], named, flags, seen, top)
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    path = tmp_path_factory.mktemp("stub") / "site.so"
-    options = ["gcc", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-o", path, SITE]
-    subprocess.run([str(word) for word in options], check=True)
-    return Host(path)
+def built(tmp_path_factory: pytest.TempPathFactory) -> Host:
+    return build_host(tmp_path_factory.mktemp("stub"))
 
 
-class NoNames:
-    """No symbols."""
+@pytest.fixture(params=[False, True], ids=["plain", "fast"])
+def host(request: pytest.FixtureRequest, built: Host, fast: Fast) -> Iterator[Host]:
+    """Its stubs have no fast path, or one for another probe than it has."""
+    built.fast = fast if request.param else None
+    yield built
+    built.fast = None
 
-    fixed_address = False
 
-
-def parsed(text: str) -> tuple[tuple[Operand, ...], tuple[CType, ...]]:
-    arguments = parse_operands(text, NoNames())  # type: ignore[arg-type]
-    return tuple(argument.operand for argument in arguments), tuple(
-        argument.ctype for argument in arguments
-    )
+@pytest.fixture(scope="module")
+def fast(build: Path) -> Fast:
+    own = OwnArena()
+    made = FastPaths(own.arena).of(Signature("n", "", ()))
+    assert made
+    return made
 
 
 def extended(value: int, size: int, *, signed: bool) -> int:
@@ -496,7 +404,7 @@ def test_stubs_that_differ_in_a_number_have_that_number(
 
     made(value ^ 1)
     with monkeypatch.context() as patched:
-        patched.setattr("markerjit.probes.stub.assemble", None)
+        patched.setattr("markerjit.probes.stub.assemble_anywhere", None)
         stub = made(value)
 
     texts = [insn.op_str for insn in decoder().disasm(stub.code, place)]

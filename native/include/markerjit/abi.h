@@ -149,6 +149,7 @@ struct mj_slot {
 #define MJ_STASH_SIZE (MJ_STASH_KEPT + MJ_STASH_PAGES * (MJ_PAGE / 8) * MJ_STASH_STRIDE)
 #define MJ_STASH_LOST 24
 #define MJ_STASH_TABLE MJ_PAGE
+#define MJ_STASH_SPREAD 0x9e3779b97f4a7c15 /* 2 ** 64 / 1.618: spreads numbers that follow */
 
 /* Stacks: frames at most, bits of the first word of one, and what ended it. An address of a frame
    has MJ_FRAME_EXACT where it is an instruction that was to be executed; others follow a call. */

@@ -13,8 +13,6 @@
 
 #include "../../include/markerjit/abi.h"
 
-#define GOLDEN 0x9e3779b97f4a7c15 /* 2 ** 64 / 1.618: spreads numbers that follow each other */
-
 .macro look name
     .globl \name
     .hidden \name
@@ -24,7 +22,7 @@
     push %r9
     mov %rax, %rcx
     shr $12, %rcx
-    movabs $GOLDEN, %r8
+    movabs $MJ_STASH_SPREAD, %r8
     imul %rcx, %r8
     shr $64 - MJ_STASH_BITS, %r8
     cmp MJ_STASH_TABLE(%rdx, %r8, 8), %rcx
