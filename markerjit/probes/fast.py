@@ -143,11 +143,11 @@ def number_of(way: Options, signature: Signature) -> int:
     """A way of recording an event, as it is written down before its stub: whether there are a time,
     a thread id and the stack pointer, and which arguments are recorded."""
     fields = parse_format(signature.format, signature.args)
-    wanted = sum(
+    recorded = sum(
         1 << field.arg for field in fields if way.fields is None or field.name in way.fields
     )
     flags = (way.time is Time.TSC) | way.thread_id << 1 | way.rsp << 2
-    return int(flags | wanted << _FLAGS)
+    return int(flags | recorded << _FLAGS)
 
 
 def way_of(word: int, signature: Signature) -> Options:

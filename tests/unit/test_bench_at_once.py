@@ -13,11 +13,11 @@ SOURCE = Path("a.c")
 
 
 def test_results_are_in_the_order_of_the_items_and_progress_ends_at_one() -> None:
-    told: list[float] = []
+    shares: list[float] = []
 
-    assert at_once(lambda number: number * 2, range(9), told.append) == list(range(0, 18, 2))
-    assert told[-1] == 1
-    assert told == sorted(told) and all(0 < part < 1 for part in told[:-1])
+    assert at_once(lambda number: number * 2, range(9), shares.append) == list(range(0, 18, 2))
+    assert shares[-1] == 1
+    assert shares == sorted(shares) and all(0 < part < 1 for part in shares[:-1])
 
 
 def test_progress_that_raises_ends_compilers_and_what_has_not_begun_never_does() -> None:

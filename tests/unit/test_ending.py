@@ -132,8 +132,12 @@ def test_memory_that_may_not_be_opened_because_the_process_ends_is_of_no_process
 ) -> None:
     """Its files in /proc are root's then, and say to others that it is not permitted."""
 
-    def refuse(path: str, *_: object) -> int:
-        raise PermissionError(errno.EACCES, "Permission denied", path)
+    memory, as_before = f"/proc/{child.pid}/mem", os.open
+
+    def refuse(path: str, *arguments: int) -> int:
+        if path == memory:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return as_before(path, *arguments)
 
     kill(child)
     monkeypatch.setattr(process.os, "open", refuse)
