@@ -68,13 +68,17 @@ from markerjit.patch.slots import SLOT_DATA, SLOT_STASH, SLOT_TOKEN
 from markerjit.probes.parts import Name, part
 from markerjit.probes.record import Recording, recording_alike, takes_a_recorder
 from markerjit.probes.recorder import (
+    ACCUMULATOR,
     AHEAD,
     HEAD_BEFORE,
     SEQUENCE,
+    SIZES,
     TAG_BEFORE,
     Layout,
     fields_of,
     layout_of,
+    log2,
+    offset_of_thread,
     shape_of,
     tag_of,
 )
@@ -109,8 +113,6 @@ _HEAD_AT, _DURATION_AT = 0x30, 0x38
 _OF_RECORD = ("rdi", "rdx")
 _OF_STASH = ("rdi", "rdx", "rcx", "r11")
 _DEPTH_OF_CALL = 0x40
-_SIZES = ("byte", "word", "dword", "qword")
-_ACCUMULATOR = ("al", "ax", "eax", "rax")
 _IN_PAGE = 0xFF8
 
 Word = Callable[[Operand, CType], Iterator[str]]
@@ -183,7 +185,7 @@ class FastPaths:
         control, geometry = arena.facts, arena.geometry
         markers = geometry.max_markers
         self._machine = Machine(
-            int(control.rseq_offset), int(control.tid_offset), _log2(markers * COUNT_SIZE),
+            int(control.rseq_offset), int(control.tid_offset), log2(markers * COUNT_SIZE),
             markers - 1,
         )  # fmt: skip
         self._words: tuple[tuple[int, int], ...] = (
@@ -274,7 +276,7 @@ class FastPath:
         # Whatever stands in the entry by now, a place of the table.
         yield f"mov eax, dword ptr [rax + {number(MarkerEntry.id.offset)}]"
         yield f"and eax, {number(machine.markers)}"
-        yield f"shl rax, {number(_log2(COUNT_SIZE))}"
+        yield f"shl rax, {number(log2(COUNT_SIZE))}"
         yield "add r10, rax"
         yield f"movabs rax, {number(_ANY_COUNTS)}"
         yield part(Name.COUNT)
@@ -346,7 +348,7 @@ class FastPath:
             yield from self._find()
         yield part(Name.CLAIM)
         yield f"movabs rax, {number(_ANY_HEADS)}"
-        yield f"shl r10, {number(_log2(RING_HEAD_SIZE))}"
+        yield f"shl r10, {number(log2(RING_HEAD_SIZE))}"
         yield "add r10, rax"
         yield "mov rdi, qword ptr [r10]"
         yield f"lea rax, [rdi + {number(layout.size)}]"
@@ -394,8 +396,8 @@ class FastPath:
             if field.kind not in (OP_GP, OP_FP, OP_SINCE):
                 continue
             yield from self._loaded(*self._arguments[field.arg], self._used_by_record)
-            place = f"{_SIZES[field.size_bits]} ptr [rdi + {number(field.offset)}]"
-            yield f"mov {place}, {_ACCUMULATOR[field.size_bits]}"
+            place = f"{SIZES[field.size_bits]} ptr [rdi + {number(field.offset)}]"
+            yield f"mov {place}, {ACCUMULATOR[field.size_bits]}"
 
     def _loaded(self, operand: Operand, ctype: CType, saved: Sequence[str]) -> Iterator[str]:
         """An operand in rax, where these registers have other values by now."""
@@ -427,11 +429,7 @@ class FastPath:
         yield f"movabs rax, {_at(self._slot.entry + SLOT_TOKEN)}"
         yield "test rax, rax"
         yield "je unrecorded"
-        yield "mov r11, rax"
-        yield f"movabs rax, {_at(self._slot.entry + SLOT_STASH)}"
-        yield "test rax, rax"  # 0 in a child, as in stub.py
-        yield "je unrecorded"
-        yield "mov rdx, rax"
+        yield from _stash(self._slot.entry, "unrecorded")
         yield from self._place("unrecorded")
         yield f"cmp qword ptr [rcx{plus(Place.token.offset)}], r11"
         yield "jne unrecorded"
@@ -459,11 +457,7 @@ class FastPath:
         yield part(Name.KEEPS)
         yield "keep:"
         yield from _saved(_OF_STASH)
-        yield "mov r11, rax"
-        yield f"movabs rax, {_at(self._slot.address + SLOT_STASH)}"
-        yield "test rax, rax"  # 0 in a child, as in stub.py
-        yield "je unkept"
-        yield "mov rdx, rax"
+        yield from _stash(self._slot.address, "unkept")
         yield from self._place("claim")
         yield "found:"
         yield f"mov qword ptr [rcx{plus(Place.token.offset)}], 0"
@@ -486,6 +480,15 @@ class FastPath:
         yield "je unkept"
         yield "mov rcx, rax"
         yield "jmp found"
+
+
+def _stash(slot: int, otherwise: str) -> Iterator[str]:
+    """r11 = the token in rax, which is that of a slot; rdx = its stash."""
+    yield "mov r11, rax"
+    yield f"movabs rax, {_at(slot + SLOT_STASH)}"
+    yield "test rax, rax"  # 0 in a child, as in stub_lines.py
+    yield f"je {otherwise}"
+    yield "mov rdx, rax"
 
 
 def _saved(registers: Sequence[str]) -> Iterator[str]:
@@ -537,12 +540,8 @@ def _below(distance: int) -> str:
 
 
 def _of_thread(size: str, offset: int) -> str:
-    return f"{size} ptr fs:[{number(offset & (1 << 64) - 1)}]"
+    return f"{size} ptr fs:[{offset_of_thread(offset)}]"
 
 
 def _argument_at(index: int) -> int:
     return Place.args.offset + _WORD * index
-
-
-def _log2(value: int) -> int:
-    return value.bit_length() - 1

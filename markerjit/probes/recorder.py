@@ -77,8 +77,9 @@ from markerjit.x86.assemble import (
     plus,
 )
 
-_ACCUMULATOR = ("al", "ax", "eax", "rax")
-_SIZES = ("byte", "word", "dword", "qword")
+ACCUMULATOR = ("al", "ax", "eax", "rax")
+SIZES = ("byte", "word", "dword", "qword")
+"""Parts of rax, and of memory, by log2 of their bytes."""
 SEQUENCE = struct.Struct("<IIQQQ")
 """struct mj_restartable."""
 _SEQUENCE_NAMES = ("record_sequence", "count_sequence")
@@ -305,7 +306,7 @@ def make_recorder(shape: Shape, setting: Setting, address: int) -> Recorder:
     if shape.size > MAX_RECORD:
         raise MarkerError(f"no page has room for a record of {shape.size} bytes")
     control, markers = setting.control, setting.geometry.max_markers
-    place = Place(control.rseq_offset, control.tid_offset, _log2(markers * COUNT_SIZE))
+    place = Place(control.rseq_offset, control.tid_offset, log2(markers * COUNT_SIZE))
     made = _template(shape._replace(marker=_ANY_MARKER, entry=0), place)
     names = _names(shape, setting)
     code = bytearray(made.code)
@@ -407,8 +408,8 @@ def _names(shape: Shape, setting: Setting) -> dict[str, int]:
 
 
 def _source(shape: Shape, frame: Frame, place: Place) -> Iterator[str]:
-    sequence = f"qword ptr fs:[{_offset(place.rseq + RSEQ_SEQUENCE)}]"
-    cpu = f"dword ptr fs:[{_offset(place.rseq + RSEQ_CPU)}]"
+    sequence = f"qword ptr fs:[{offset_of_thread(place.rseq + RSEQ_SEQUENCE)}]"
+    cpu = f"dword ptr fs:[{offset_of_thread(place.rseq + RSEQ_CPU)}]"
     yield part(Name.SAVED)
     yield from frame.begin
     if shape.reads_clock:
@@ -424,7 +425,7 @@ def _source(shape: Shape, frame: Frame, place: Place) -> Iterator[str]:
     yield "jae slow"
     yield part(Name.CLAIM)
     yield "lea rax, [rip + heads]"  # 3
-    yield f"shl r10, {number(_log2(RING_HEAD_SIZE))}"
+    yield f"shl r10, {number(log2(RING_HEAD_SIZE))}"
     yield "add r10, rax"
     yield "mov rdi, qword ptr [r10]"
     yield f"lea rax, [rdi + {number(shape.size)}]"
@@ -501,7 +502,7 @@ def _head(shape: Shape, place: Place) -> Iterator[str]:
     tid = shape.tid and place.tid >= 0
     head = _number_in_head(shape)
     if tid:
-        yield f"movabs eax, dword ptr fs:[{_offset(place.tid)}]"
+        yield f"movabs eax, dword ptr fs:[{offset_of_thread(place.tid)}]"
     if shape.has_text:
         yield f"mov dword ptr [rdi + 4], {'eax' if tid else '0'}"
     elif head >> 31:  # would be a negative number as an operand of 64 bits
@@ -522,7 +523,7 @@ def _head_of_texts(marker: int, behind: int) -> Iterator[str]:
     yield f"lea r11, [rdi{plus(padded)}]"
     yield "sub r11, r12"
     yield "mov eax, r11d"
-    yield f"shl eax, {number(WORDS_SHIFT - _log2(WORD))}"
+    yield f"shl eax, {number(WORDS_SHIFT - log2(WORD))}"
     yield f"or eax, {number(marker)}"
     yield "mov dword ptr [r12], eax"
     yield "add r11, qword ptr [r10]"
@@ -549,11 +550,11 @@ def _stores(shape: Shape, operands: Sequence[Operand], words: int) -> Generator[
             continue
         size = 1 << size_bits
         at = -(-at // size) * size
-        place = f"{_SIZES[size_bits]} ptr [rdi{plus(at)}]"
+        place = f"{SIZES[size_bits]} ptr [rdi{plus(at)}]"
         match operand:
             case Memory():
                 yield f"mov rax, {_word(operand)}"
-                yield f"mov {place}, {_ACCUMULATOR[size_bits]}"
+                yield f"mov {place}, {ACCUMULATOR[size_bits]}"
             case Vector(register):
                 yield f"movsd {place}, xmm{register}"
             case General(names):
@@ -590,7 +591,7 @@ def _word(operand: Operand) -> str:
     return f"qword ptr [{operand.base} + {number(operand.offset)}]"
 
 
-def _offset(value: int) -> str:
+def offset_of_thread(value: int) -> str:
     """From the fs base, as capstone writes it also where it is negative."""
     return number(value & (1 << 64) - 1)
 
@@ -603,5 +604,6 @@ def _aligned(address: int) -> int:
     return -(-address // ALIGN) * ALIGN
 
 
-def _log2(value: int) -> int:
+def log2(value: int) -> int:
+    """Of a power of two."""
     return value.bit_length() - 1

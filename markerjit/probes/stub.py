@@ -45,6 +45,7 @@ the rounding and the masks of a fresh MXCSR, which is put back.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
 
@@ -303,11 +304,8 @@ class _Made:
 
         def placed(code: bytes) -> bytes:
             code = _of_slots(code, slot, entry).replace(_word_of(ANY_SITE), _word_of(named))
-            for any_number, word in head.numbers:
-                code = code.replace(any_number, word)
-            if head.fast:
-                for any_word, address in head.fast.words:
-                    code = code.replace(_word_of(any_word), _word_of(address))
+            for any_word, address in head.fast.words if head.fast else ():
+                code = code.replace(_word_of(any_word), _word_of(address))
             return code
 
         self._put(head.main, placed(head.main.code))
@@ -385,12 +383,10 @@ def _before_push(operands: Sequence[Operand]) -> tuple[Operand, ...]:
 
 class _Head(NamedTuple):
     """The code of a stub up to the instructions that the site lost, for any slots, and its tail
-    where it has a fast path; and the numbers that stand in both for those of its operands, and
-    these."""
+    where it has a fast path."""
 
     main: Movable
-    tail: Movable | None
-    numbers: tuple[tuple[bytes, bytes], ...]
+    tail: Movable | None = None
     fast: Fast | None = None
 
     @property
@@ -431,8 +427,22 @@ def _alike(
             if isinstance(operand, Constant)
             else Static(RemoteAddress(any_number), "")
         )
-    head = _head(tuple(args), tuple(alike), fast, keeps=keeps)
-    return head._replace(numbers=tuple(numbers))
+    main, tail, _ = _head(tuple(args), tuple(alike), fast, keeps=keeps)
+    return _Head(_with_numbers(main, numbers), tail and _with_numbers(tail, numbers))
+
+
+def _with_numbers(made: Movable, numbers: Sequence[tuple[bytes, bytes]]) -> Movable:
+    """The code with these numbers in place of others. Before anything else is put into it: any four
+    bytes may be a part of an address."""
+    places = [
+        (match.start(), word)
+        for any_number, word in numbers
+        for match in re.finditer(re.escape(any_number), made.code)
+    ]
+    code = bytearray(made.code)
+    for at, word in places:
+        code[at : at + len(word)] = word
+    return made._replace(code=bytes(code))
 
 
 def _number_of(operand: Operand, ctype: CType) -> int | None:
@@ -453,7 +463,7 @@ def _head(
     ANY_ENTRY."""
     calling = list(calling_lines(args, operands, keeps=keeps))
     if fast is None:
-        return _Head(_assembled([*BEGIN, *calling, *END], (), operands, args), None, ())
+        return _Head(_assembled([*BEGIN, *calling, *END], (), operands, args))
     slot = Slot(ANY_SLOT, keeps, ANY_ENTRY, depth(0))
     path = FastPath(fast, args, operands, slot, partial(load, pushed=0))
     main = [*BEGIN, *path.straight(), *END]
@@ -463,7 +473,6 @@ def _head(
     return _Head(
         _assembled(main, names | of_tail, operands, args),
         _assembled(tail, names | of_main, operands, args),
-        (),
     )
 
 

@@ -68,9 +68,8 @@ def copies_of(target: Target, site: Site) -> Mapping[int, int]:
     displaced = Displaced(site.address, (head + behind)[: site.body.covers])
     entry = target.entry_of(site)
     slot_of_entry = entry.slot if entry else RemoteAddress(0)
-    arena = target.seen.arena
-    for way in (way_before(read, site.body.entry), None):
-        fast = None if way is None else known_path(arena, recipe.signature, way)
+    way = way_before(read, site.body.entry)
+    for fast in (known_path(target.seen.arena, recipe.signature, way), None):
         stub = stub_for(
             recipe, site.body.slot, displaced, site.body.entry, slot_of_entry, head=head, fast=fast
         )

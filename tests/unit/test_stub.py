@@ -386,6 +386,26 @@ def test_exit_on_a_condition_asks_for_it_unless_its_own_jump_leads_to_the_stub(s
         assert stub.parts[0].name == Name.RED_ZONE
 
 
+@pytest.mark.parametrize("is_fast", [False, True], ids=["plain", "fast"])
+def test_an_address_that_looks_like_a_number_to_be_put_in_stays(
+    fast: Fast, *, is_fast: bool
+) -> None:
+    """Four bytes stand for a small number of an operand until it is known."""
+    slot = RemoteAddress(0x7F00_0000_0000 | stub._ANY_HALF)
+    displaced = Displaced(RemoteAddress(0x401000), bytes.fromhex("9090909090"))
+    args = (CType(TypeClass.UNSIGNED, 8),)
+
+    made = make_stub(
+        Signature("made:one", "", args), (Constant(7),), slot, displaced, RemoteAddress(0x600000),
+        fast=fast if is_fast else None,
+    )  # fmt: skip
+
+    assert isinstance(made, Stub)
+    text = [f"{each.mnemonic} {each.op_str}" for each in decoder().disasm(made.code, 0x600000)]
+    assert f"movabs rax, {slot:#x}" in text
+    assert "mov eax, 7" in text
+
+
 @pytest.mark.parametrize("value", [0, 5, 0x7FFF_FFFF, 0x8000_0000, 0x7F12_3456_789A, (1 << 64) - 1])
 def test_stubs_that_differ_in_a_number_have_that_number(
     value: int, monkeypatch: pytest.MonkeyPatch
