@@ -235,6 +235,8 @@ class Watch(App[int]):
             for column, cell in cells.items():
                 if table.get_cell(row.name, column) != cell:
                     table.update_cell(row.name, column, cell)
+        if not known and self.chosen in names:
+            table.move_cursor(row=table.get_row_index(self.chosen), animate=False)
 
     def _lay_out(self, table: DataTable[Text], rows: Sequence[Row]) -> None:
         """The columns: that of the rates takes the room that is left."""
@@ -270,9 +272,10 @@ class Watch(App[int]):
         self._next_look = 0.0
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Another marker is looked at closely."""
+        """Another marker is looked at closely. A table that is filled anew has its cursor at its
+        top for a moment: such a message is late, and not a choice."""
         name = str(event.row_key.value)
-        if name != self.chosen:
+        if name != self.chosen and event.cursor_row == self.table.cursor_row:
             self.chosen = name
             self.mode = AS_COMPILED
             self._next_look = 0.0

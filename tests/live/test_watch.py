@@ -243,6 +243,25 @@ def test_a_look_that_comes_back_after_the_end_is_dropped(target: Callable) -> No
     asyncio.run(watch())
 
 
+def test_a_choice_outlives_another_width(target: Callable) -> None:
+    program = target("truth_threads", "1", "--rate", "200")
+
+    async def watch() -> None:
+        async with viewer(program.pid, (140, 40)) as seen:
+            names = [row.name for row in seen.view.shown.rows]
+            assert names.index(LOOP) > 0
+            await choose(seen, LOOP)
+            for width in (100, 80, 150):
+                columns = seen.view._widths
+                await seen.pilot.resize_terminal(width, 40)
+                await seen.until(lambda before=columns: seen.view._widths != before)
+                await seen.press("o", says=f"{LOOP} is on")
+                assert seen.view.table.cursor_row == names.index(LOOP)
+                await seen.press("f", says=f"{LOOP} is off")
+
+    asyncio.run(watch())
+
+
 def test_events_are_recorded_and_shown(target: Callable) -> None:
     program = target("truth_threads", "1", "--rate", "200")
 
