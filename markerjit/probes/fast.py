@@ -105,6 +105,8 @@ WORDS_OF_ARENA = tuple(_ANY + 8 * at for at in range(5))
 _ANY_ALIVE, _ANY_HEADS, _ANY_COUNTS, _ANY_COUNT, _ANY_TAG = WORDS_OF_ARENA
 _WORD = 8
 _WAY = struct.Struct("<Q")
+_ENDS_OF_COUNT = ("start", "end", "slow")
+_ENDS_OF_BOTH = (*_ENDS_OF_COUNT, "start_of_record", "end_of_record", "unrecorded")
 _FLAGS = 8
 _R10_AT = 0x8
 _SAVED_AT = {"rdi": 0x10, "rdx": 0x18, "rcx": 0x20, "r11": 0x28}
@@ -516,14 +518,17 @@ def _duration() -> Iterator[str]:
     yield f"mov {_below(_DURATION_AT)}, rax"
 
 
+def ends_of(fast: Fast) -> tuple[str, ...]:
+    """The labels where the sequences of a stub begin and end."""
+    return _ENDS_OF_BOTH if fast.layout else _ENDS_OF_COUNT
+
+
 def before_stub(fast: Fast, labels: Mapping[str, int]) -> bytes:
-    """What stands before a stub whose labels are at these addresses: what the kernel is told of its
-    sequences, and which records it knows."""
-    count = _descriptor(labels["start"], labels["end"], labels["slow"])
-    record = bytes(SEQUENCE.size)
-    if fast.layout:
-        ends = labels["end_of_record"], labels["unrecorded"]
-        record = _descriptor(labels["start_of_record"], *ends)
+    """What stands before a stub whose `ends_of` are at these addresses: what the kernel is told of
+    its sequences, and which records it knows."""
+    ends = [labels[name] for name in ends_of(fast)]
+    count = _descriptor(*ends[:3])
+    record = _descriptor(*ends[3:]) if fast.layout else bytes(SEQUENCE.size)
     return (count + record + _WAY.pack(fast.way)).ljust(BEFORE, b"\0")
 
 

@@ -47,6 +47,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from enum import Enum
 from functools import lru_cache, partial
 
 from markerjit.abi import (
@@ -80,6 +81,7 @@ from markerjit.probes.fast import (
     Slot,
     before_stub,
     can_be_fast,
+    ends_of,
 )
 from markerjit.probes.parts import Name
 from markerjit.probes.stub_lines import (
@@ -97,10 +99,8 @@ from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import (
     Movable,
     Part,
-    Reference,
     WronglyAssembled,
     assemble_anywhere,
-    displacement,
     number,
 )
 from markerjit.x86.decode import plain_decoder
@@ -132,7 +132,7 @@ _WORD, _HALF_WORD = 8, 4
 _ANY_NUMBER = 0x5AFE_5107_5AFE_8000
 _ANY_HALF = 0x3C96_A500
 """Not the addresses of any slots, nor of anything else: the processor takes them for none."""
-_HEADS = 64
+_HEADS = 1 << 10
 _EXITS = 1 << 13
 
 
@@ -144,14 +144,24 @@ class Displaced(NamedTuple):
 
 
 class Stub(NamedTuple):
-    """The code of a stub. Each byte belongs to one of the parts, which are in its order. `places`
-    are the copies of the instructions that the site loses, by their addresses. `before` is what
-    belongs to its fast path, b"" without one: it stands BEFORE_STUB bytes before the code."""
+    """The code of a stub. `pieces` are the addresses of pieces of it, with the parts of each from
+    there on. `places` are the copies of the instructions that the site loses, by their addresses.
+    `before` is what belongs to its fast path, b"" without one: it stands BEFORE_STUB bytes before
+    the code."""
 
     code: bytes
-    parts: tuple[Part, ...]
+    pieces: tuple[tuple[int, tuple[Part, ...]], ...]
     places: Mapping[int, int]
     before: bytes = b""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts, in their order: each byte of the code belongs to one of them."""
+        return tuple(
+            Part(name, at + start, at + stop)
+            for at, parts in self.pieces
+            for name, start, stop in parts
+        )
 
 
 def make_stub(
@@ -285,39 +295,31 @@ class _Made:
         self.places: dict[int, int] = {}
         self._start = address
         self._code = bytearray()
-        self._parts: list[Part] = []
-        self._labels: dict[str, int] = {}
-        self._references: list[tuple[int, Reference]] = []
-        self._tail: tuple[Movable, bytes] | None = None
-        self._fast: Fast | None = None
+        self._pieces: list[tuple[int, tuple[Part, ...]]] = []
+        self._head: _Head | None = None
+        self._head_at = 0
+        self._words: Sequence[bytes] = ()
         self._goes_on = True
 
     def add(self, name: Name, code: bytes) -> None:
         """Code that is a part by itself."""
-        self._parts.append(Part(name, self.at, self.at + len(code)))
+        self._pieces.append((self.at, _whole(name, len(code))))
         self._code += code
         self.at += len(code)
 
     def probe(self, head: _Head, slot: RemoteAddress, named: int, entry: int = 0) -> None:
         """The call of the probe in a slot, with what the entry with that slot has kept. `named` is
         what is said of the site."""
+        self._head, self._head_at = head, self.at
+        self._words = [*_words_for(slot, entry, named, head.fast), *head.numbers]
+        self._put(head.main)
 
-        def placed(code: bytes) -> bytes:
-            code = _of_slots(code, slot, entry).replace(_word_of(ANY_SITE), _word_of(named))
-            for any_word, address in head.fast.words if head.fast else ():
-                code = code.replace(_word_of(any_word), _word_of(address))
-            return code
-
-        self._put(head.main, placed(head.main.code))
-        if head.tail:
-            self._tail = head.tail, placed(head.tail.code)
-            self._fast = head.fast
-
-    def _put(self, made: Movable, code: bytes) -> None:
-        at = self.at
-        self._parts += [Part(name, at + start, at + stop) for name, start, stop in made.parts]
-        self._labels.update((name, at + offset) for name, offset in made.labels.items())
-        self._references += [(at, reference) for reference in made.references]
+    def _put(self, piece: _Piece) -> None:
+        code = bytearray(piece.code)
+        for at, index in piece.words:
+            word = self._words[index]
+            code[at : at + len(word)] = word
+        self._pieces.append((self.at, piece.parts))
         self._code += code
         self.at += len(code)
 
@@ -347,17 +349,30 @@ class _Made:
     def left(self) -> Stub:
         """The stub, which has left for the program already. Behind that stands the tail."""
         before = b""
-        if self._tail and self._fast:
-            self._put(*self._tail)
-            start = self._start
-            names = {name: start - BEFORE_STUB + at for name, at in DESCRIPTORS.items()}
-            names |= self._labels
-            for at, reference in self._references:
-                place = at - start + reference.at
-                distance = displacement(reference, at, names)
-                self._code[place : place + len(distance)] = distance
-            before = before_stub(self._fast, self._labels)
-        return Stub(bytes(self._code), tuple(self._parts), self.places, before)
+        head = self._head
+        if head and head.tail and head.fast:
+            places = {
+                _Goal.MAIN: self._head_at,
+                _Goal.TAIL: self.at,
+                _Goal.DESCRIPTORS: self._start - BEFORE_STUB,
+            }
+            self._put(head.tail)
+            for piece, at in ((head.main, self._head_at), (head.tail, places[_Goal.TAIL])):
+                for place, end, goal, offset in piece.leads:
+                    distance = places[goal] + offset - at - end
+                    place += at - self._start
+                    self._code[place : place + _HALF_WORD] = distance.to_bytes(
+                        _HALF_WORD, "little", signed=True
+                    )
+            ends = {name: places[goal] + offset for name, goal, offset in head.ends}
+            before = before_stub(head.fast, ends)
+        return Stub(bytes(self._code), tuple(self._pieces), self.places, before)
+
+
+@lru_cache
+def _whole(name: Name, size: int) -> tuple[Part, ...]:
+    """Code of this size as one part."""
+    return (Part(name, 0, size),)
 
 
 def make_copies(displaced: Displaced, address: RemoteAddress) -> Relocated | Unmovable:
@@ -381,13 +396,39 @@ def _before_push(operands: Sequence[Operand]) -> tuple[Operand, ...]:
     )
 
 
-class _Head(NamedTuple):
-    """The code of a stub up to the instructions that the site lost, for any slots, and its tail
-    where it has a fast path."""
+class _Goal(Enum):
+    """What a displacement of a stub leads to: its main piece, its tail, or what stands before
+    it."""
 
-    main: Movable
-    tail: Movable | None = None
+    MAIN = 0
+    TAIL = 1
+    DESCRIPTORS = 2
+
+
+class _Piece(NamedTuple):
+    """Code of all stubs with alike operands.
+
+    words  where words are put in, and which ones of `_words_for` and of the numbers behind them
+    leads  displacements of four bytes: where each is, where its instruction ends, and what it leads
+           to: an offset from one of three places
+    """
+
+    code: bytes
+    parts: tuple[Part, ...]
+    words: tuple[tuple[int, int], ...]
+    leads: tuple[tuple[int, int, _Goal, int], ...]
+
+
+class _Head(NamedTuple):
+    """The code of a stub up to the instructions that the site lost, and its tail where it has a
+    fast path; where sequences begin and end, for what stands before the stub; and the numbers of
+    its operands."""
+
+    main: _Piece
+    tail: _Piece | None = None
+    ends: tuple[tuple[str, _Goal, int], ...] = ()
     fast: Fast | None = None
+    numbers: tuple[bytes, ...] = ()
 
     @property
     def code(self) -> bytes:
@@ -401,19 +442,8 @@ def _head_of(
     """The head of a stub with these operands, and with a fast path if they allow one. Where
     operands differ only in numbers, such as the functions that tail calls lead to, one head is
     assembled for all, and one for all arenas."""
-    if fast and not can_be_fast(args, operands):
-        fast = None
-    anywhere = fast._replace(words=(), way=0) if fast else None
-    head = _alike(tuple(args), tuple(operands), anywhere, keeps=keeps)
-    return head._replace(fast=fast)
-
-
-@lru_cache(_EXITS)
-def _alike(
-    args: Sequence[CType], operands: Sequence[Operand], fast: Fast | None, *, keeps: bool
-) -> _Head:
     alike: list[Operand] = []
-    numbers: list[tuple[bytes, bytes]] = []
+    numbers: list[bytes] = []
     for ctype, operand in zip(args, operands, strict=True):
         value = _number_of(operand, ctype)
         if value is None:
@@ -421,28 +451,15 @@ def _alike(
             continue
         size = _HALF_WORD if value < 1 << 31 else _WORD
         any_number = (_ANY_HALF if size == _HALF_WORD else _ANY_NUMBER) + len(alike)
-        numbers.append((any_number.to_bytes(size, "little"), value.to_bytes(size, "little")))
+        numbers.append(value.to_bytes(size, "little"))
         alike.append(
             Constant(any_number)
             if isinstance(operand, Constant)
             else Static(RemoteAddress(any_number), "")
         )
-    main, tail, _ = _head(tuple(args), tuple(alike), fast, keeps=keeps)
-    return _Head(_with_numbers(main, numbers), tail and _with_numbers(tail, numbers))
-
-
-def _with_numbers(made: Movable, numbers: Sequence[tuple[bytes, bytes]]) -> Movable:
-    """The code with these numbers in place of others. Before anything else is put into it: any four
-    bytes may be a part of an address."""
-    places = [
-        (match.start(), word)
-        for any_number, word in numbers
-        for match in re.finditer(re.escape(any_number), made.code)
-    ]
-    code = bytearray(made.code)
-    for at, word in places:
-        code[at : at + len(word)] = word
-    return made._replace(code=bytes(code))
+    anywhere = fast._replace(words=(), way=0) if fast else None
+    main, tail, ends, *_ = _head(tuple(args), tuple(alike), anywhere, keeps=keeps)
+    return _Head(main, tail, ends, fast, tuple(numbers))
 
 
 def _number_of(operand: Operand, ctype: CType) -> int | None:
@@ -459,21 +476,41 @@ def _number_of(operand: Operand, ctype: CType) -> int | None:
 def _head(
     args: tuple[CType, ...], operands: tuple[Operand, ...], fast: Fast | None, *, keeps: bool
 ) -> _Head:
-    """The code of all stubs with these operands, of the slot ANY_SLOT and the entry's slot
-    ANY_ENTRY."""
+    """The code of all stubs with these operands, of any slots and numbers."""
     calling = list(calling_lines(args, operands, keeps=keeps))
-    if fast is None:
-        return _Head(_assembled([*BEGIN, *calling, *END], (), operands, args))
+    if fast is None or not can_be_fast(args, operands):
+        made = _assembled([*BEGIN, *calling, *END], (), operands, args)
+        return _Head(_piece(made, operands, args, {}))
     slot = Slot(ANY_SLOT, keeps, ANY_ENTRY, depth(0))
     path = FastPath(fast, args, operands, slot, partial(load, pushed=0))
     main = [*BEGIN, *path.straight(), *END]
     tail = [*path.tail(), *calling, "jmp none"]
-    names = DESCRIPTORS.keys()
+    descriptors = DESCRIPTORS.keys()
     of_main, of_tail = _labels_in(main), _labels_in(tail)
+    main_code = _assembled(main, descriptors | of_tail, operands, args)
+    tail_code = _assembled(tail, descriptors | of_main, operands, args)
+    goals = {name: (_Goal.DESCRIPTORS, at) for name, at in DESCRIPTORS.items()}
+    goals |= {name: (_Goal.MAIN, at) for name, at in main_code.labels.items()}
+    goals |= {name: (_Goal.TAIL, at) for name, at in tail_code.labels.items()}
     return _Head(
-        _assembled(main, names | of_tail, operands, args),
-        _assembled(tail, names | of_main, operands, args),
+        _piece(main_code, operands, args, goals),
+        _piece(tail_code, operands, args, goals),
+        tuple((name, *goals[name]) for name in ends_of(fast)),
     )
+
+
+def _piece(
+    made: Movable, operands: Sequence[Operand], args: Sequence[CType],
+    goals: Mapping[str, tuple[_Goal, int]],
+) -> _Piece:  # fmt: skip
+    placed = _placeholders(operands, args)
+    words = tuple(
+        (match.start(), index)
+        for index, word in enumerate(placed)
+        for match in re.finditer(re.escape(word), made.code)
+    )
+    leads = tuple((at, end, *goals[name]) for at, end, name in made.references)
+    return _Piece(made.code, made.parts, words, leads)
 
 
 def _labels_in(source: Sequence[str]) -> set[str]:
@@ -487,26 +524,33 @@ def _assembled(
     """The code of these lines, in which each number that others will be put in the place of stands
     as often as the lines name it."""
     made = assemble_anywhere(source, names)
-    placed = [*_words(ANY_SLOT), *_words_of_entry(ANY_ENTRY), _word_of(ANY_SITE)]
-    placed += map(_word_of, WORDS_OF_ARENA)
-    for operand, ctype in zip(operands, args, strict=True):
-        value = _number_of(operand, ctype)
-        if value is not None:
-            placed.append(value.to_bytes(_HALF_WORD if value < 1 << 31 else _WORD, "little"))
     lines = "\n".join(source)
-    for word in placed:
+    for word in _placeholders(operands, args):
         if made.code.count(word) != lines.count(number(int.from_bytes(word, "little"))):
             raise WronglyAssembled("a number is not where it should be")
     return made
 
 
-def _of_slots(code: bytes, slot: RemoteAddress, entry: int) -> bytes:
-    """The code with the addresses of these slots in place of ANY_SLOT and ANY_ENTRY."""
-    places = [*zip(_words(ANY_SLOT), _words(slot), strict=True)]
-    places += zip(_words_of_entry(ANY_ENTRY), _words_of_entry(entry), strict=True)
-    for any_word, word in places:
-        code = code.replace(any_word, word)
-    return code
+def _placeholders(operands: Sequence[Operand], args: Sequence[CType]) -> list[bytes]:
+    """What stands in the place of `_words_for`, and of the numbers of these operands."""
+    placed = [
+        *_words(ANY_SLOT), *_words_of_entry(ANY_ENTRY), _word_of(ANY_SITE),
+        *map(_word_of, WORDS_OF_ARENA),
+    ]  # fmt: skip
+    for operand, ctype in zip(operands, args, strict=True):
+        value = _number_of(operand, ctype)
+        if value is not None:
+            placed.append(value.to_bytes(_HALF_WORD if value < 1 << 31 else _WORD, "little"))
+    return placed
+
+
+def _words_for(slot: RemoteAddress, entry: int, named: int, fast: Fast | None) -> list[bytes]:
+    """The words of a stub: of its slots, of its site, and of the arena."""
+    arena = dict(fast.words) if fast else {}
+    return [
+        *_words(slot), *_words_of_entry(entry), _word_of(named),
+        *(_word_of(arena.get(word, word)) for word in WORDS_OF_ARENA),
+    ]  # fmt: skip
 
 
 def _words(slot: int) -> list[bytes]:
