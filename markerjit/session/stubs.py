@@ -131,11 +131,11 @@ def put_stubs(
         need_arena()
         assert turn.seen.arena
         slots = Slots(target.memory, turn.seen.arena)
-        slots.check_room(owner_of(each.site) for each in ready)
-        made = 0
         sites = [each.site for each in ready]
-        paths = FastPaths(turn.seen.arena, way)
         know_marks(sites)
+        slots.check_room(map(owner_of, sites))
+        made = 0
+        paths = FastPaths(turn.seen.arena, way)
         for mapped, group in groupby(ready, key=attrgetter("site.place.object")):
             of_object = list(group)
             for at in range(0, len(of_object), _AT_ONCE):

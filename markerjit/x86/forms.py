@@ -248,7 +248,7 @@ def _is_on_rcx(code: bytes) -> bool:
 
 
 def displacement_of(jump: bytes) -> int:
-    """The displacement of a jump that is not always taken."""
+    """The displacement of a direct jump."""
     code = jump.lstrip(_HINTS + _ADDRESS_SIZE)
     return int.from_bytes(code[2 if is_near_condition(code) else 1 :], "little", signed=True)
 

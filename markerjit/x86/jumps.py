@@ -6,6 +6,7 @@ from capstone import x86_const as x86
 
 from markerjit.model import Constant, General, Memory, Operand, RemoteAddress, Static
 from markerjit.x86.decode import decoder
+from markerjit.x86.forms import displacement_of, is_near_jump
 
 _NUMBERED = range(8, 16)
 _WORD = 8
@@ -15,6 +16,8 @@ def jump_target(code: bytes, address: int) -> Operand | None:
     """The target of a jump, on a condition or not, that stands at an address; None where no operand
     says it: in a segment of its own, at an address of 32 bits, or at a register that is no general
     one."""
+    if is_near_jump(code):
+        return Constant(address + len(code) + displacement_of(code))
     insn = next(iter(decoder().disasm(code, address, 1)), None)
     if insn is None or len(insn.operands) != 1:
         return None

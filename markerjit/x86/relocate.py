@@ -263,6 +263,8 @@ def _verbatim(move: _Move, code: bytes) -> _Copy:
             return Obstacle.PREFIX
     operand = _relative_operand(insn)
     if operand is None:
+        if move.target == insn.address and insn.size == len(code):
+            return code  # it was decoded there
         copy = code
     else:
         if _ADDRESS_SIZE in prefixes:
