@@ -283,6 +283,8 @@ def library() -> ctypes.CDLL:
     loaded.mj_follows.argtypes = [ctypes.c_int32]
     loaded.mj_mappings.argtypes = [ctypes.c_int32, ctypes.POINTER(NativeMapping), u32]
     loaded.mj_mappings.restype = ctypes.c_int64
+    loaded.mj_mapped_as.argtypes = [ctypes.c_int32, ctypes.c_char_p, u32, ctypes.c_int]
+    loaded.mj_mapped_as.restype = ctypes.c_int
     loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]
     loaded.mj_clock_pair.restype = None
     return loaded

@@ -225,6 +225,11 @@ class Session(View):
         UnexpectedBytes, NotPermitted, TargetGone; for a probe in C what compile_probe raises; and
         for a condition BadQuestion and Unsupported.
         """
+        asked = "on", pattern, mode, probe, quiesce, strings
+        is_plain = force is False and where is sample is at_most is stack is for_s is None
+        applied = self._switcher.once_more(asked) if is_plain else None
+        if applied:
+            return applied
         members, name, where = self._named(pattern, where)
         check_flag("force", force)
         if for_s is not None:
@@ -244,6 +249,8 @@ class Session(View):
             took = take(self._target, switcher.recorders, name, request, force=force)
             if not compiled and request.probe.question is None and not until_ns:
                 applied = switcher.switch_again(turn, name, request)
+                if is_plain:
+                    switcher.note_asked(turn, asked, name, request)
             else:
                 from markerjit.session.asking import askable
 
@@ -262,9 +269,12 @@ class Session(View):
 
         Waits until no thread is in a probe written in C. A strategy under which threads of another
         process run cannot know that, so with such a probe it is refused."""
+        switcher, asked = self._switcher, ("off", pattern, quiesce)
+        applied = switcher.once_more(asked) if force is False else None
+        if applied:
+            return applied
         name = _name_or_everything(pattern)
         check_flag("force", force)
-        switcher = self._switcher
         request = Request(False, switcher.planner.strategy(quiesce))
         with switcher.turn() as turn:
             took = take(self._target, switcher.recorders, name, request, force=force)
@@ -273,6 +283,8 @@ class Session(View):
                 entered = may_be_entered(self._target, turn.target.matching(name))
             applied = switcher.switch_again(turn, name, request)
             wait_until_left(self._target, entered)
+            if not force:
+                switcher.note_asked(turn, asked, name, request)
         return applied._replace(**took._asdict())
 
     enable, disable = on, off  # their names before 0.6

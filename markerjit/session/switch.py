@@ -55,10 +55,15 @@ from markerjit.x86.forms import RETURN
 
 if TYPE_CHECKING:  # few sessions switch again, and a change is seldom left paused
     from markerjit.patch.prepared import Prepared
+    from markerjit.session.again import Again
     from markerjit.session.unfinished import Settled
 
 
 _ABOUT_STACKS = re.compile(r"\bstack\b")
+
+
+Asked = tuple[object, ...]
+"""The arguments of a switch, as they were given."""
 
 
 class Done(NamedTuple):
@@ -103,6 +108,7 @@ class Switcher:
         self._searched: Objects | None = None
         self._remembered: dict[tuple[ProbeName, Request], Remembered] = {}
         self._with_stubs: dict[ProbeName, tuple[Sequence[Site], Objects]] = {}
+        self._again: dict[Asked, Again] = {}
 
     @property
     def recorders(self) -> Recorders | None:
@@ -160,6 +166,7 @@ class Switcher:
         self._known_objects = seen.objects
         self.planner.forget()
         self._remembered.clear()
+        self._again.clear()
         if seen.arena:
             mapped = {address for lot in seen.sites.lots for address in lot.addresses}
             lots = before.sites.lots
@@ -220,6 +227,26 @@ class Switcher:
         return bool(recorders.arena.markers.entry(marker).held == reading)
 
     # ---- switching -----------------------------------------------------------------------------
+
+    def once_more(self, asked: Asked) -> Applied | None:
+        """Make a switch that was made before, and noted by `note_asked`, in a short way (again.py).
+        None where that is not possible: then nothing was done."""
+        try:
+            known = self._again.get(asked)
+        except TypeError:  # no such argument is right, and the ordinary way says so
+            return None
+        return known.make() if known else None
+
+    def note_asked(self, turn: Turn, asked: Asked, name: ProbeName, request: Request) -> None:
+        """Have `once_more` make the switch that was just made, where that can be."""
+        remembered = self._remembered.get((name, request))
+        self._again.pop(asked, None)
+        if remembered and remembered.prepared and self.recorders:
+            from markerjit.session.again import again
+
+            made = again(turn, self.turns, self.recorders.arena, remembered.prepared)
+            if made:
+                self._again[asked] = made
 
     def switch_again(self, turn: Turn, name: ProbeName, request: Request) -> Applied:
         """Switch all markers that match, whose stubs are there (`need_stubs`); as before, if it was

@@ -226,6 +226,15 @@ class Turns:
             pid = self._target.pid
             check_before_stopping(pid, is_followed=native.is_followed(pid))
         self._target.memory.check_writable()
+        self.check_filters()
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether a thread was under filters when they were asked last."""
+        return bool(self._filters.allowed)
+
+    def check_filters(self) -> None:
+        """Ask each thread for filters, as `take` does. Raises what that raises for them."""
         if self._target.own:
             return
         now = time.monotonic()

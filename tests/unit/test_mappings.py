@@ -60,6 +60,39 @@ def test_they_are_other_ones_when_something_was_mapped_or_unmapped(
     assert mapped not in (before, unmapped)
 
 
+@pytest.mark.parametrize("executable", [False, True])
+def test_what_was_seen_is_compared_without_a_copy(mappings: Mappings, executable: bool) -> None:
+    protection = mmap.PROT_READ | (mmap.PROT_EXEC if executable else 0)
+    seen = mappings.now()
+    assert seen is not None
+
+    before = mappings.are(seen, executable=executable)
+    area = mmap.mmap(-1, PAGES, prot=protection, flags=mmap.MAP_SHARED)
+    mapped = mappings.are(seen, executable=executable)
+    area.close()
+    after = mappings.are(seen, executable=executable)
+
+    assert (before, mapped, after) == (True, False, True)
+
+
+def test_of_mappings_that_can_be_executed_no_other_is_asked(mappings: Mappings) -> None:
+    seen = mappings.now()
+    assert seen is not None
+
+    with mmap.mmap(-1, PAGES, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED):
+        assert mappings.are(seen, executable=True)
+        assert not mappings.are(seen)
+
+
+def test_one_that_was_seen_and_has_gone_is_missed(mappings: Mappings) -> None:
+    with mmap.mmap(-1, PAGES, prot=mmap.PROT_READ | mmap.PROT_EXEC, flags=mmap.MAP_SHARED):
+        seen = mappings.now()
+    assert seen is not None
+
+    assert not mappings.are(seen, executable=True)
+    assert not mappings.are(seen)
+
+
 def test_there_are_none_of_a_process_without_memory() -> None:
     child = os.fork()
     if not child:

@@ -226,3 +226,31 @@ int64_t mj_mappings(int32_t pid, struct mj_mapping *found, uint32_t most) {
     close(maps);
     return count;
 }
+
+/* The next one behind those before `address` that is of this kind, as flags of the question say. */
+static int next_mapping(int maps, uint64_t flags, uint64_t address, struct query *found) {
+    *found = (struct query){.size = sizeof *found, .flags = flags, .address = address};
+    return ioctl(maps, QUERY, found) == 0;
+}
+
+int mj_mapped_as(int32_t pid, const struct mj_mapping *seen, uint32_t count, int executable) {
+    const uint64_t flags = COVERING_OR_NEXT | (executable ? ONLY_EXECUTABLE : 0);
+    const int maps = maps_open(pid);
+    struct query query = {.end = 0};
+    int same = maps >= 0;
+
+    for (uint32_t i = 0; same && i < count; i++) {
+        if (executable && !(seen[i].permissions & EXECUTABLE))
+            continue;
+        same = next_mapping(maps, flags, query.end, &query);
+        if (same) {
+            const struct mj_mapping now = mapping_of(&query);
+
+            same = !memcmp(&now, &seen[i], sizeof now);
+        }
+    }
+    same = same && !next_mapping(maps, flags, query.end, &query) && errno == ENOENT;
+    if (maps >= 0)
+        close(maps);
+    return same;
+}

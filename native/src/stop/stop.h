@@ -300,6 +300,12 @@ struct mj_mapping {
    Linux 6.11), or not of this process. */
 MJ_EXPORT int64_t mj_mappings(int32_t pid, struct mj_mapping *found, uint32_t most);
 
+/* Whether these `count` mappings, as mj_mappings found them, are all that the process has now; with
+   `executable`, whether those of them that can be executed are all of that kind. 0 where the kernel
+   does not tell. */
+MJ_EXPORT int mj_mapped_as(int32_t pid, const struct mj_mapping *seen, uint32_t count,
+                           int executable);
+
 /* The time stamp counter and CLOCK_MONOTONIC in nanoseconds at the same moment, as close as eight
    tries get them. */
 MJ_EXPORT void mj_clock_pair(uint64_t *tsc, uint64_t *monotonic_ns);
