@@ -136,7 +136,9 @@ TAKES_TIME = 1
 MAX_STACK_DEPTH = 256
 STACK_END = 16
 STACK_FRAMES = (1 << STACK_END) - 1
+STACK_EPOCH = 32
 FRAME_EXACT = 1 << 63
+FRAME_UNKNOWN = 1 << 62
 END_OUTERMOST, END_NO_TABLE, END_DAMAGED, END_DEEPER, END_ELSEWHERE = range(5)
 DIRECTORIES = 16
 MAX_CODES = 8192
@@ -654,7 +656,8 @@ class Stacks(ctypes.Structure):
         ("_to_line", ctypes.c_uint64 * 3),
         ("words_used", ctypes.c_uint64),
         ("lost", ctypes.c_uint64),
-        ("_to_end", ctypes.c_uint64 * 6),
+        ("_to_epochs", ctypes.c_uint64 * 6),
+        ("epochs", ctypes.c_uint64 * DIRECTORIES),
     ]
 
 

@@ -18,6 +18,9 @@ from typing import Any
 from markerjit.tuples import NamedTuple
 
 _MOST = (1 << 64) - 1
+UNKNOWN_OBJECT = "[unknown object]"
+"""The object of a frame in code of which it is not known what was there when its stack was walked:
+another object had come to its address, or may have."""
 _BETWEEN = " < "
 """In a line of text, between a frame and its caller."""
 
@@ -26,7 +29,8 @@ class Frame(NamedTuple):
     """A frame of a stack.
 
     address   where it goes on, in the process
-    object    the path of the object, "" where none is there
+    object    the path of the object, "" where none is there; "[unknown object]" where another one
+              came to its address, and nobody knows which one it was
     place     the address in the object file; 0 without an object
     function  its symbol, "" where none is known
     offset    from where the function begins; 0 where that is not known
@@ -43,6 +47,8 @@ class Frame(NamedTuple):
         """The function: its symbol, or its place in the object."""
         if self.function or not self.object:
             return self.function or "[no object]"
+        if self.object == UNKNOWN_OBJECT:
+            return UNKNOWN_OBJECT
         return f"{os.path.basename(self.object)}+{self.place - self.offset:#x}"
 
 

@@ -6,11 +6,15 @@ Another one is made when other code is mapped. Tables are kept by what is in the
 comes and goes has its table there once. A stack that was seen is kept, and has a number. It can be
 read when the process has ended, as everything in the memfd.
 
+In the directories of an epoch each address is of one object. A stack has the number of its epoch,
+so it also says which objects its frames are of.
+
 What this does not do: say what the functions of frames are called (unwind/names.py).
 """
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import struct
 from collections.abc import Iterator, Sequence
@@ -44,6 +48,8 @@ _OFFSET_IN_HEADER = 0x28
 """Of a word in the header of an ELF file: where its section headers are, which another build has
 elsewhere."""
 _RECENT_SIZE = abi.STACKS_SIZE - abi.STACKS_RECENT
+_MOST = (1 << 64) - 1
+_MOST_EPOCH = (1 << 64 - abi.STACK_EPOCH) - 1
 _END_OF_RULES = abi.STACKS_RECENT - abi.PAGE
 """A page stays free behind all tables: the runtime looks at a header before it knows more."""
 _ENDS = {
@@ -53,6 +59,43 @@ _ENDS = {
     abi.END_DEEPER: StackEnd.DEEPER,
     abi.END_ELSEWHERE: StackEnd.NO_TABLE,
 }
+
+
+class Identity(NamedTuple):
+    """What an object in a process is known by.
+
+    bias   its addresses are those of its file and this
+    mark   an address
+    value  the word there: of its build id, or where it has none, of its header
+    """
+
+    bias: int
+    mark: int
+    value: int
+
+
+NO_OBJECT = Identity(0, 0, 0)
+"""Of code that is of no object, or of one that is known by nothing."""
+
+
+class Extent(NamedTuple):
+    """Addresses of code, and the object whose code they are."""
+
+    start: int
+    stop: int
+    object: Identity
+
+
+class KeptStack(NamedTuple):
+    """A stack as the process has kept it.
+
+    known  of each frame: whether its object was that of the directory when the stack was walked
+    epoch  of the directory
+    """
+
+    stack: Stack
+    known: tuple[bool, ...]
+    epoch: int
 
 
 class Code(NamedTuple):
@@ -98,11 +141,14 @@ class StackMemory:
 
     def enter(self, entries: Sequence[CodeEntry], seen: int) -> None:
         """Have a directory of these codes; `seen` is a number of what it is made of."""
-        number = int(self._header().directory) + 1
+        header = self._header()
+        number = int(header.directory) + 1 & _MOST
         place = number % abi.DIRECTORIES
+        epoch = self._epoch_of(header, {_extent(entry) for entry in entries})
         content = b"".join(map(bytes, entries))
         self._write(abi.STACKS_DIRECTORIES + place * abi.DIRECTORY_SIZE, content)
         self._write_word(Stacks.counts.offset + _WORD * place, len(entries))
+        self._write_word(Stacks.epochs.offset + _WORD * place, epoch)
         self._write_word(Stacks.seen.offset, seen)
         # A recent rule has the lower bits of a directory's number, and may be written a little
         # later than that was in force: it is gone long before the bits come again.
@@ -110,29 +156,75 @@ class StackMemory:
             self._write(abi.STACKS_RECENT, bytes(_RECENT_SIZE))
         self._write_word(Stacks.directory.offset, number)  # last: from now on it is in force
 
+    def extents(self) -> dict[int, set[Extent]]:
+        """The code of the directories that are still there, by their epochs; not of the oldest one,
+        in whose place another controller may write."""
+        header = self._header()
+        extents: dict[int, set[Extent]] = {}
+        oldest = max(header.directory + 2 - abi.DIRECTORIES, 1)
+        for number in range(oldest, header.directory + 1):
+            place = number % abi.DIRECTORIES
+            epoch = header.epochs[place] & _MOST_EPOCH
+            extents.setdefault(epoch, set()).update(self._extents(header, place))
+        return extents
+
     def stack(self, number: int) -> Stack | None:
-        """The stack with this number; None where there is none. The process can write there, so
-        nothing of it is believed but that they are numbers."""
+        """The stack with this number; None where there is none."""
+        kept = self.kept(number)
+        return kept.stack if kept else None
+
+    def kept(self, number: int) -> KeptStack | None:
+        """The same with what is known of its objects. The process can write there, so nothing of
+        it is believed but that they are numbers."""
         if not _FIRST_NUMBER <= number < abi.STACK_WORDS:
             return None
         (head,) = self._words(number, 1)
-        count, end = head & abi.STACK_FRAMES, head >> abi.STACK_END
+        count, end = head & abi.STACK_FRAMES, head >> abi.STACK_END & abi.STACK_FRAMES
         if not 1 <= count <= abi.MAX_STACK_DEPTH or end not in _ENDS:
             return None
         if number + 1 + count > abi.STACK_WORDS:
             return None
         frames = self._words(number + 1, count)
-        addresses = tuple(frame & ~abi.FRAME_EXACT for frame in frames)
-        return Stack(addresses, tuple(bool(frame >> 63) for frame in frames), _ENDS[end])
+        addresses = tuple(frame & ~(abi.FRAME_EXACT | abi.FRAME_UNKNOWN) for frame in frames)
+        exact = tuple(bool(frame & abi.FRAME_EXACT) for frame in frames)
+        known = tuple(not frame & abi.FRAME_UNKNOWN for frame in frames)
+        return KeptStack(Stack(addresses, exact, _ENDS[end]), known, head >> abi.STACK_EPOCH)
+
+    def _epoch_of(self, header: Stacks, extents: set[Extent]) -> int:
+        """The epoch of the next directory, of this code: another one where an object is where
+        another one was, and where one that went is forgotten with the oldest directory."""
+        if not header.directory:
+            return 0
+        epoch = int(header.epochs[header.directory % abi.DIRECTORIES]) & _MOST_EPOCH
+        oldest = header.directory + 1 - abi.DIRECTORIES
+        kept = [
+            self._extents(header, number % abi.DIRECTORIES)
+            for number in range(max(oldest, 1), header.directory + 1)
+            if header.epochs[number % abi.DIRECTORIES] == epoch
+        ]
+        gone = set().union(*kept) - extents
+        forgotten: set[Extent] = set()
+        if oldest >= 1 and header.epochs[oldest % abi.DIRECTORIES] == epoch:
+            forgotten = {each for each in kept[0].difference(*kept[1:], extents)
+                         if each.object != NO_OBJECT}  # fmt: skip
+        return epoch + 1 & _MOST_EPOCH if forgotten or _is_replaced(gone, extents) else epoch
+
+    def _extents(self, header: Stacks, place: int) -> set[Extent]:
+        """The code of the directory in a place."""
+        count = min(int(header.counts[place]), abi.MAX_CODES)
+        size = ctypes.sizeof(CodeEntry)
+        at = self._at + abi.STACKS_DIRECTORIES + place * abi.DIRECTORY_SIZE
+        content = self._store.read(at, count * size)
+        entries = (CodeEntry.from_buffer_copy(content, at) for at in range(0, count * size, size))
+        return {_extent(entry) for entry in entries}
 
     def _entry(self, code: ProcessCode, piece: Code) -> CodeEntry:
         entry = CodeEntry(piece.start, piece.stop)
-        mark = _mark(piece.loaded.image) if piece.loaded else None
-        table = code.table(piece.loaded) if piece.loaded and mark else None
-        if piece.loaded and table and mark:
+        identity = identity_of(piece.loaded.image) if piece.loaded else NO_OBJECT
+        table = code.table(piece.loaded) if piece.loaded and identity != NO_OBJECT else None
+        entry.bias, entry.mark, entry.value = identity
+        if table:
             entry.rules = self._place_of(table.content)
-            entry.bias = piece.loaded.image.bias & (1 << 64) - 1
-            entry.mark, entry.value = mark
         return entry
 
     def _place_of(self, content: bytes) -> int:
@@ -291,9 +383,31 @@ def _pieces(code: ProcessCode) -> Iterator[Code]:
             yield Code(at, int(mapping.end), None)
 
 
-def _mark(image: MappedImage) -> tuple[int, int] | None:
-    """An address, and the word there by which an object is known: of its build id, or where it has
-    none, of its header. None where neither can be read in one page."""
+def _extent(entry: CodeEntry) -> Extent:
+    return Extent(entry.start, entry.stop, Identity(entry.bias, entry.mark, entry.value))
+
+
+def _is_replaced(gone: set[Extent], extents: set[Extent]) -> bool:
+    """Whether code is where other code was, which is of another object."""
+    if not gone:
+        return False
+    ordered = sorted(extents)
+    for each in gone:
+        for other in ordered[bisect.bisect_right(ordered, each.start, key=_stop) :]:
+            if other.start >= each.stop:
+                break
+            if other.object != each.object:
+                return True
+    return False
+
+
+def _stop(extent: Extent) -> int:
+    return extent.stop
+
+
+def identity_of(image: MappedImage) -> Identity:
+    """What an object is known by; NO_OBJECT where neither its build id nor its header can be read
+    in one page. Raises what reading raises when the process ends."""
     places = []
     build_id = image.build_id()
     if build_id:
@@ -311,7 +425,8 @@ def _mark(image: MappedImage) -> tuple[int, int] | None:
         address = place + image.bias
         if address % abi.PAGE <= abi.PAGE - _WORD:
             try:
-                return address, int.from_bytes(image.read(place, _WORD), "little")
+                value = int.from_bytes(image.read(place, _WORD), "little")
             except MemoryFault:
                 continue
-    return None
+            return Identity(image.bias & (1 << 64) - 1, address, value)
+    return NO_OBJECT

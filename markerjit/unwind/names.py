@@ -41,10 +41,14 @@ class FrameNames:
     def frame(self, address: int, *, exact: bool) -> Frame:
         """The frame that goes on at an address. `exact`: it is an instruction that was to be
         executed; else it follows a call, which may be the last instruction of its function."""
-        inside = address if exact else address - 1
-        code = self._code.at(inside)
+        code = self._code.at(_inside(address, exact=exact))
         if code is None:
             return Frame(address, "", 0, "", 0)
+        return self.frame_in(code, address, exact=exact)
+
+    def frame_in(self, code: LoadedCode, address: int, *, exact: bool) -> Frame:
+        """The same in code of one of these objects."""
+        inside = _inside(address, exact=exact)
         place = address - code.image.bias
         names = self._names_of(code)
         start, symbol = names.at(inside - code.image.bias) if names else (place, "")
@@ -55,6 +59,10 @@ class FrameNames:
         if key not in self._names:
             self._names[key] = _names(self._pid, code, self._build_ids.get(key))
         return self._names[key]
+
+
+def _inside(address: int, *, exact: bool) -> int:
+    return address if exact else address - 1
 
 
 class _Names:

@@ -16,6 +16,7 @@ import pytest
 
 import markerjit
 from markerjit import StackEnd, WalkedStack
+from markerjit.session.walked import WalkedStacks
 from tests.support.commands import cli, one_line, running
 from tests.support.loading import Loading, build
 from tests.support.timing import wait_until
@@ -158,6 +159,85 @@ def test_the_table_of_an_object_that_went_is_not_used_for_another_one(loading: A
     assert len(cut.key[0].frames) == 2 and cut.events == 1
     whole = [functions(row.key[0])[:4] for row in last.rows if row is not cut]
     assert ["leaf", "two", "through", "main"] in whole
+
+
+def swapped(loading: Any) -> None:
+    """Another object in the place of the first, with the same functions at the same addresses."""
+    place = mapped(loading.pid, "one.so")
+    loading.ask("close", "six.so")
+    assert mapped(loading.pid, "six.so") == place, "it came to another place"
+
+
+def paths(answers: Any) -> Counter:
+    """How many events had each stack, up to main."""
+    counts: Counter = Counter()
+    for row in answers.rows:
+        labels = [frame.label for frame in row.key[0].frames]
+        counts[tuple(labels[:4])] += row.events
+    return counts
+
+
+def test_stacks_through_the_same_addresses_have_the_names_of_their_own_objects(
+    loading: Any,
+) -> None:
+    loading.ask("one.so")
+    with leaves(loading.pid) as adding:
+        loading.ask(*["hit"] * 3)
+        adding.read()
+        swapped(loading)
+        adding.read()
+        loading.ask(*["hit"] * 5)
+    last = adding.read()
+
+    first, second = (("leaf", name, "through", "main") for name in ("one", "six"))
+    assert paths(last) == {first: 3, second: 5}
+
+
+def test_a_stack_that_is_read_late_has_the_names_of_its_objects(loading: Any) -> None:
+    """No number is read before the object has gone, and another one has come to its place."""
+    loading.ask("one.so")
+    with leaves(loading.pid) as adding:
+        loading.ask("hit")
+        swapped(loading)
+        last = adding.read()
+
+    assert paths(last) == {("leaf", "one", "through", "main"): 1}
+
+
+def test_an_object_that_came_between_two_looks_is_unknown(loading: Any) -> None:
+    """It stands where the first one was, and nobody has seen that it came."""
+    loading.ask("one.so")
+    with leaves(loading.pid) as adding:
+        loading.ask(*["hit"] * 3)
+        adding.read()
+        swapped(loading)
+        loading.ask(*["hit"] * 5)
+        swapped_once = adding.read()
+        loading.ask(*["hit"] * 7)
+    last = adding.read()
+
+    first, second = (("leaf", name, "through", "main") for name in ("one", "six"))
+    assert paths(swapped_once) == {first: 3, ("leaf", "[unknown object]"): 5}
+    assert paths(last) == {first: 3, ("leaf", "[unknown object]"): 5, second: 7}
+
+
+def test_another_reader_does_not_name_what_it_has_not_seen(loading: Any) -> None:
+    """The second one comes when the first object has gone: it has seen no more than the numbers."""
+    loading.ask("one.so")
+    with leaves(loading.pid) as adding:
+        loading.ask("hit")
+        adding.read()
+        swapped(loading)
+        adding.read()
+        with markerjit.attach(loading.pid) as session:
+            switcher = session._switcher
+            late = WalkedStacks(switcher)
+            late.look()
+            numbers = [number for number in range(2, 60) if late.of(number)]
+            labels = [[frame.label for frame in late.of(number).frames[:4]] for number in numbers]
+
+    assert ["leaf", "[unknown object]", "[unknown object]", "main"] in labels
+    assert not any("six" in each or "one" in each for each in labels)
 
 
 def mapped(pid: int, name: str) -> int:

@@ -44,7 +44,7 @@ class Loading:
         (folder / "main.c").write_text(MAIN)
         (folder / "object.c").write_text(OBJECT)
         build(folder, "main", "main.c")
-        for name, size in (("one", 40), ("two", 4000)):
+        for name, size in (("one", 40), ("two", 4000), ("six", 40)):
             shared = ("-shared", "-fPIC", f"-DNAME={name}", f"-DSIZE={size}")
             build(folder, f"{name}.so", "object.c", *shared)
         self._folder = folder

@@ -112,7 +112,8 @@ class OwnStacks:
         if stack is None:
             return None
         head = self.store.read(abi.STACKS_WORDS + 8 * number, 8)
-        return stack._replace(end=ENDS[int.from_bytes(head, "little") >> abi.STACK_END])
+        ends = abi.STACK_END // 8
+        return stack._replace(end=ENDS[int.from_bytes(head[ends : ends + 2], "little")])
 
 
 def end_of_stack() -> int:

@@ -152,11 +152,14 @@ struct mj_slot {
 #define MJ_STASH_SPREAD 0x9e3779b97f4a7c15 /* 2 ** 64 / 1.618: spreads numbers that follow */
 
 /* Stacks: frames at most, bits of the first word of one, and what ended it. An address of a frame
-   has MJ_FRAME_EXACT where it is an instruction that was to be executed; others follow a call. */
+   has MJ_FRAME_EXACT where it is an instruction that was to be executed; others follow a call. It
+   has MJ_FRAME_UNKNOWN where the object of the directory was not there any more. */
 #define MJ_MAX_STACK_DEPTH 256
 #define MJ_STACK_END 16
 #define MJ_STACK_FRAMES ((1 << MJ_STACK_END) - 1) /* mask */
+#define MJ_STACK_EPOCH 32                         /* from this bit on */
 #define MJ_FRAME_EXACT (1ul << 63)
+#define MJ_FRAME_UNKNOWN (1ul << 62)
 #define MJ_END_OUTERMOST 0
 #define MJ_END_NO_TABLE 1
 #define MJ_END_DAMAGED 2
@@ -958,8 +961,8 @@ struct mj_kept {
  *     places       uint64_t[places_mask + 1]: 0 for a free one, 1 where it is claimed, else the
  *                  upper half of the stack's hash and its number
  *     words        uint64_t[words_room]: the stacks. The number of a stack is that of its first
- *                  word: how many frames, and from MJ_STACK_END on what ended it. The frames
- *                  follow, the innermost first
+ *                  word: how many frames, from MJ_STACK_END on what ended it, and from
+ *                  MJ_STACK_EPOCH on the epoch. The frames follow, the innermost first
  *     rules        the tables, each as markerjit/unwind/table.py has it
  *     recent       uint64_t[1 << MJ_STACKS_RECENT_BITS], at the end: rules by the addresses of
  *                  frames, as the runtime found them last (native/src/runtime/recent.h). A
@@ -968,6 +971,9 @@ struct mj_kept {
  * A directory is written when it is nobody's, and is in force when `directory` has its number; that
  * of number n is in the place n % MJ_DIRECTORIES. So a walk that finds, at its end, that as many
  * were made meanwhile is thrown away.
+ *
+ * An address is of one object in all directories of an epoch. So where another object comes to an
+ * address, a new epoch begins, and stacks that lead there have other numbers from then on.
  *
  * docs/decisions/0048-stacks-in-the-target.md
  */
@@ -980,6 +986,7 @@ struct mj_stacks {
     uint64_t seen;                                    /* FNV-1a of what the directory was made of */
     uint64_t words_used __attribute__((aligned(64))); /* by the runtime, from here on */
     uint64_t lost;                                    /* stacks that found no room */
+    uint64_t epochs[MJ_DIRECTORIES] __attribute__((aligned(64))); /* of each directory */
 };
 
 /* Addresses that can be executed. An object is believed to be there for as long as `mark` has

@@ -20,7 +20,8 @@
  *
  * A table is used only if its object is still there: that says a word of its own, its mark. The
  * page of that is a known one, too. An object that was unloaded less than a window ago, and that a
- * stack leads to all the same, is one that the program would go back to.
+ * stack leads to all the same, is one that the program would go back to. A frame in code whose
+ * object is another one by now, or was never in the directory, says so (MJ_FRAME_UNKNOWN).
  */
 
 #include "recent.h"
@@ -55,6 +56,8 @@ struct walk {
     uint64_t high;
     const uint64_t *known; /* pages that can be read */
     uint64_t counter;      /* the time stamp counter, when the walk began; 0: it is no clock */
+    uint64_t epoch;
+    uint64_t unknown; /* MJ_FRAME_UNKNOWN: the last rule was looked for in code of another object */
     uint64_t wholes[MJ_RECENT_CODES / 64]; /* a bit for each of the first codes, as `whole` */
 };
 
@@ -173,8 +176,9 @@ static void keep(const struct walk *walk, const struct mj_code *code, uint64_t a
 static uint32_t rule_at(struct walk *walk, uint64_t address) {
     const struct mj_code *code = code_at(walk, address);
 
-    if (!code || code->rules < MJ_STACKS_RULES || code->rules > MJ_STACKS_RECENT - MJ_PAGE ||
-        !is_whole(walk, code))
+    walk->unknown = !code || (code->mark && !is_whole(walk, code)) ? MJ_FRAME_UNKNOWN : 0;
+    if (walk->unknown || code->rules < MJ_STACKS_RULES ||
+        code->rules > MJ_STACKS_RECENT - MJ_PAGE || !is_whole(walk, code))
         return NONE;
     const struct mj_rules *rules =
         (const struct mj_rules *)((const char *)walk->stacks + code->rules);
@@ -359,6 +363,7 @@ static inline void begin(struct walk *walk, const struct mj_stacks *stacks, uint
     walk->codes = (const struct mj_code *)((const char *)stacks + MJ_STACKS_DIRECTORIES +
                                            place * MJ_DIRECTORY_SIZE);
     walk->count = entries < MJ_MAX_CODES ? entries : MJ_MAX_CODES;
+    walk->epoch = stacks->epochs[place];
     walk->code = walk->whole = NULL;
     walk->known = mj_part(walk->control, MJ_PART_READABLE);
     walk->counter = walk->control->cpu_flags & MJ_CPU_TSC ? mj_counter() : 0;
@@ -379,10 +384,12 @@ uint32_t mj_walk(const struct mj_stacks *stacks, const struct mj_frame *from, ui
     begin(&walk, stacks, directory, frame.rsp);
     for (;;) {
         stack[++count] = frame.rip | frame.exact * MJ_FRAME_EXACT;
-        mixed = mj_mix(mixed, stack[count]);
         outcome = word ? by_recent(&walk, &frame, word) : LOOK_UP;
-        if (outcome == LOOK_UP)
+        if (outcome == LOOK_UP) {
             outcome = look_up(&walk, &frame);
+            stack[count] |= walk.unknown;
+        }
+        mixed = mj_mix(mixed, stack[count]);
         if (outcome != WENT_ON)
             break;
         word = mj_recent(stacks, frame.rip - !frame.exact, directory);
@@ -397,7 +404,7 @@ uint32_t mj_walk(const struct mj_stacks *stacks, const struct mj_frame *from, ui
             break;
         }
     }
-    stack[0] = count | (uint64_t)outcome << MJ_STACK_END;
+    stack[0] = count | (uint64_t)outcome << MJ_STACK_END | walk.epoch << MJ_STACK_EPOCH;
     *hash = mj_mix(mixed, stack[0]);
     /* The walk is of another directory's entries by now. */
     if (directory_now(&walk) - directory >= MJ_DIRECTORIES - 1)
