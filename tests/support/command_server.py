@@ -8,7 +8,8 @@ there. Both take several times as long as most commands.
 
 A request is a connection to the abstract socket NAME. It carries the working directory, the
 arguments and the environment as JSON, and the command's standard input, output and error as
-descriptors. The answers are its pid, and when it has ended, its exit code as subprocess has it. The
+descriptors. The answers are its pid, and when it has ended, its exit code as subprocess has it. A
+command that is asked for as "adopted" is a child of PARENT instead, which is told its pid only. The
 server ends when the process PARENT ends.
 """
 
@@ -51,17 +52,22 @@ def serve(name: str, parent: int) -> list[str]:
             for key, _ in selector.select():
                 if key.fileobj is listener:
                     client, _ = listener.accept()
-                    request, descriptors, _, _ = socket.recv_fds(client, _REQUEST_BYTES, _STREAMS)
-                    pid = os.fork()
+                    message, descriptors, _, _ = socket.recv_fds(client, _REQUEST_BYTES, _STREAMS)
+                    request = json.loads(message)
+                    pid = _fork_for_adoption() if request["adopted"] else os.fork()
                     if not pid:
                         for handle, (_, other) in commands.items():
                             os.close(handle)
                             other.close()
                         client.close()
                         os.close(end)
-                        return _become(json.loads(request), descriptors)
+                        return _become(request, descriptors)
                     for descriptor in descriptors:
                         os.close(descriptor)
+                    if request["adopted"]:
+                        with client:
+                            client.send(str(pid).encode())
+                        continue
                     handle = os.pidfd_open(pid)
                     selector.register(handle, selectors.EVENT_READ)
                     commands[handle] = pid, client
@@ -75,6 +81,29 @@ def serve(name: str, parent: int) -> list[str]:
                     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                     with client:
                         client.send(str(code).encode())
+
+
+def _fork_for_adoption() -> int:
+    """Fork a child of a child that ends at once: the kernel gives it to the parent of this process,
+    which has asked for that (PR_SET_CHILD_SUBREAPER). It goes on when it has been given."""
+    answer, answers = os.pipe()
+    child = os.fork()
+    if not child:
+        adopted, adopts = os.pipe()
+        pid = os.fork()
+        if pid:
+            os.write(answers, str(pid).encode())
+            os._exit(0)
+        for end in (answer, answers, adopts):
+            os.close(end)
+        os.read(adopted, 1)
+        os.close(adopted)
+        return 0
+    os.close(answers)
+    os.waitpid(child, 0)
+    pid = int(os.read(answer, ANSWER_BYTES))
+    os.close(answer)
+    return pid
 
 
 def _become(request: dict[str, object], descriptors: list[int]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import io
 import json
 import os
@@ -23,11 +24,14 @@ from tests.support.timing import HANG_S, Hangs, Limited, Wait
 CLI = [sys.executable, "-m", "markerjit.cli.main"]
 PYTHONPATH = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": PYTHONPATH}
+PR_SET_CHILD_SUBREAPER = 36
+_PRCTL = ctypes.CDLL(None).prctl
+_OF_STREAMS = {"stdin", "stdout", "stderr", "text", "bufsize"}
 
 
 def cli(*args: object, timeout_s: float = HANG_S) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, in a process that is forked from a Python which has imported
-    markerjit. `running` starts a command as a shell does."""
+    markerjit. `running` is for one that the test has to meet while it runs."""
     words = list(map(str, args))
     with ExitStack() as stack:
         pipes = [os.pipe(), os.pipe()]
@@ -89,18 +93,52 @@ def forked(
 ) -> Iterator[Forked]:
     """Start a command with these descriptors as its standard input, output and error. It is killed
     where the test does not see its end."""
-    request = {
-        "directory": os.getcwd(), "arguments": words, "environment": dict(environment)
-    }  # fmt: skip
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
-        server.connect(f"\0{_server()}")
-        socket.send_fds(server, [json.dumps(request).encode()], streams)
-        pid = int(server.recv(ANSWER_BYTES))
+        pid = _ask_for(server, words, streams, environment, adopted=False)
         try:
             yield Forked(server, Wait(f"markerjit {' '.join(words)}", timeout_s))
         except Hangs:
             os.kill(pid, signal.SIGKILL)
             raise
+
+
+class Adopted(Limited):
+    """A command that runs beside the test, in a process that was forked for it and is a child of
+    ours: all that subprocess does with a process it can do with this one."""
+
+    def _execute_child(self, args: Any, *others: Any) -> None:
+        """As in subprocess.Popen, whose pipes are made by now."""
+        p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite = others[9:15]
+        own = (0, 1, 2)
+        streams = [
+            given if end == -1 else end
+            for given, end in zip(own, (p2cread, c2pwrite, errwrite), strict=True)
+        ]
+        _PRCTL(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+                self.pid = _ask_for(server, args, streams, ENVIRONMENT, adopted=True)
+        finally:
+            _PRCTL(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        self._child_created = True
+        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
+
+
+def _ask_for(
+    server: socket.socket,
+    words: Sequence[str],
+    streams: Sequence[int],
+    environment: Mapping[str, str],
+    adopted: bool,
+) -> int:
+    """Have a command started. Returns its pid."""
+    request = {
+        "directory": os.getcwd(), "arguments": words, "environment": dict(environment),
+        "adopted": adopted,
+    }  # fmt: skip
+    server.connect(f"\0{_server()}")
+    socket.send_fds(server, [json.dumps(request).encode()], streams)
+    return int(server.recv(ANSWER_BYTES))
 
 
 def _read_all(outputs: Sequence[io.FileIO], wait: Wait) -> list[str]:
@@ -131,12 +169,21 @@ def _server() -> str:
     return name
 
 
+def started(*args: object, **kwargs: Any) -> Limited:
+    """Start a command, forked as those of `cli` are. What only a new interpreter can have (another
+    environment, another session) has one."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    kwargs = {"text": True, **pipes, **kwargs}
+    words = list(map(str, args))
+    if kwargs.keys() <= _OF_STREAMS:
+        return Adopted(words, **kwargs)
+    return Limited([*CLI, *words], **{"env": ENVIRONMENT, **kwargs})
+
+
 @contextmanager
 def running(*args: object, **kwargs: Any) -> Iterator[subprocess.Popen[str]]:
     """A command that runs beside the test; killed in the end if it still does."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    kwargs = {"env": ENVIRONMENT, "text": True, **pipes, **kwargs}
-    with Limited([*CLI, *map(str, args)], **kwargs) as process:
+    with started(*args, **kwargs) as process:
         try:
             yield process
         finally:
