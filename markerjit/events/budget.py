@@ -6,8 +6,9 @@ sampled away have a smaller price. Where the sum is above the part of the proces
 process has used meanwhile, the sample of the marker with the largest share is halved, until it is
 not. Where it still is at the next look, and no sample can be halved any more, the budget is spent.
 
-The prices are those of a slow machine (docs/results/active.md), and not measured in the process.
-What a condition answers with no is not counted, and has no price here.
+The prices are measured on this machine, when the stream begins: the controller times work like that
+of a probe in its own process. They are not measured in the process itself, since that would take
+time of its probes. What a condition answers with no is not counted, and has no price here.
 
 docs/decisions/0045-brakes.md
 """
@@ -19,20 +20,39 @@ from collections.abc import Callable, Mapping
 
 from markerjit.arena.arena import Arena
 from markerjit.model import Mode
+from markerjit.remote.native import work_ns
 from markerjit.ring.brakes import WHOLE, Sample
 from markerjit.ring.types import RecordType
 from markerjit.tuples import NamedTuple
 
-TAKEN_NS, LEFT_OUT_NS = 60, 6
-"""The price of an event that is recorded, and of one that is sampled away."""
-BREAKPOINT_NS = 2_500
-"""The price of a breakpoint besides."""
+_TAKEN, _LEFT_OUT = 2.5, 0.25
+"""Prices, in times of the work of recording two integers: fields may be texts, and come from a
+return. What is sampled away takes a tenth (docs/results/active.md)."""
 MOST_HALVINGS = 10
 _INTERVAL_NS = 200_000_000
 _LEAST_NS = 5_000_000
 """Of processor time, for a share to mean something."""
 _OF_PROCESS = 2
 _MODES = tuple(Mode)
+
+
+class Prices(NamedTuple):
+    """What an event takes of the processor, in nanoseconds.
+
+    taken       that is recorded
+    left_out    that is sampled away
+    breakpoint  besides, at a breakpoint: an exception and a signal of the kernel
+    """
+
+    taken: float
+    left_out: float
+    breakpoint: float = 2_500
+
+    @classmethod
+    def measured(cls) -> Prices:
+        """Those of this machine."""
+        work = work_ns()
+        return cls(_TAKEN * work, _LEFT_OUT * work)
 
 
 class Cut(NamedTuple):
@@ -53,12 +73,13 @@ class Cut(NamedTuple):
 class _Share:
     """A marker's share."""
 
-    def __init__(self, kind: RecordType, counted: int) -> None:
+    def __init__(self, kind: RecordType, counted: int, prices: Prices) -> None:
         self.kind = kind
+        self._prices = prices
         self.counted = counted
         self.halvings = 0
         self.arrived = 0.0
-        self.breakpoint_ns = 0
+        self.at_breakpoint = False
 
     @property
     def sample(self) -> Sample:
@@ -71,8 +92,9 @@ class _Share:
     @property
     def spent_ns(self) -> float:
         """The time of the probe, if as many events arrive as between the last two looks."""
-        price = self.chance * TAKEN_NS + (1 - self.chance) * LEFT_OUT_NS + self.breakpoint_ns
-        return self.arrived * price
+        taken, left_out, breakpoint_ns = self._prices
+        price = self.chance * taken + (1 - self.chance) * left_out
+        return self.arrived * (price + self.at_breakpoint * breakpoint_ns)
 
 
 class Budget:
@@ -85,6 +107,7 @@ class Budget:
         *,
         processor_ns: Callable[[int], int] | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
+        prices: Callable[[], Prices] | None = None,
     ) -> None:
         self.cuts: list[Cut] = []
         self.is_spent = False
@@ -93,7 +116,10 @@ class Budget:
         self._now_ns = now_ns
         kinds = {id: kind for id, kind in types.items() if kind.brakes.budget}
         counted = self._counted(kinds)
-        self._shares = {id: _Share(kind, counted[id]) for id, kind in kinds.items()}
+        self._shares: dict[int, _Share] = {}
+        if kinds:
+            at = (prices or Prices.measured)()
+            self._shares = {id: _Share(kind, counted[id], at) for id, kind in kinds.items()}
         self._percent = min((kind.brakes.budget or 0 for kind in kinds.values()), default=0.0)
         self._used = self._processor_ns(arena.pid) if kinds else 0
         self._due = now_ns() + _INTERVAL_NS
@@ -120,8 +146,7 @@ class Budget:
             share.arrived = max(counted - share.counted, 0) / share.chance
             share.counted = counted
             mode = int(self._arena.markers.entry(id).mode)
-            is_breakpoint = 0 < mode <= len(_MODES) and _MODES[mode - 1] is Mode.INT3
-            share.breakpoint_ns = BREAKPOINT_NS if is_breakpoint else 0
+            share.at_breakpoint = 0 < mode <= len(_MODES) and _MODES[mode - 1] is Mode.INT3
 
     def _keep(self, used_ns: int, now: int) -> None:
         """Halve samples until the probes would have kept to it."""

@@ -287,6 +287,8 @@ def library() -> ctypes.CDLL:
     loaded.mj_mapped_as.restype = ctypes.c_int
     loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]
     loaded.mj_clock_pair.restype = None
+    loaded.mj_work_ps.argtypes = []
+    loaded.mj_work_ps.restype = u64
     return loaded
 
 
@@ -301,6 +303,11 @@ def tsc_frequency(baseline_s: float = 0.05) -> int:
     time.sleep(baseline_s)
     last = clock_pair()
     return (last[0] - first[0]) * 1_000_000_000 // (last[1] - first[1])
+
+
+def work_ns() -> float:
+    """How long this machine takes for work like that of a probe that records two integers."""
+    return int(library().mj_work_ps()) / 1000
 
 
 def clock_pair() -> tuple[int, int]:

@@ -4,13 +4,16 @@ said."""
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 import markerjit
+from markerjit.events.budget import Prices
 from tests.support.commands import cli, one_line
 from tests.support.processes import text_of
 
@@ -46,13 +49,16 @@ def test_busy_marker_is_thinned_and_then_switched_off(target: Callable) -> None:
     assert text_of(program.pid) == before
 
 
-def test_marker_that_was_thinned_goes_on_and_others_see_it(target: Callable) -> None:
+def test_marker_that_was_thinned_goes_on_and_others_see_it(
+    target: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A tenth of the turns: 6 ns a turn where they are recorded, by these prices, and 0.6 where
+    # not. A turn takes 3 to 30 ns: 20 % is in between on a fast machine and on a slow one.
+    monkeypatch.setattr(Prices, "measured", lambda: Prices(60, 6))
     program = target("truth_keys", "1")
     program.ask("resume")
     with (
         markerjit.attach(program.pid) as session,
-        # A tenth of the turns: 6 ns a turn where they are recorded, by the prices, and 0.6 where
-        # not. A turn takes 3 to 30 ns: 20 % is in between on a fast machine and on a slow one.
         session.trace("truth_key", where="value % 10 == 0", budget="20%") as stream,
     ):
         read_until(stream, lambda: bool(stream.cuts))
@@ -66,6 +72,32 @@ def test_marker_that_was_thinned_goes_on_and_others_see_it(target: Callable) -> 
     assert not is_over
     assert (marker.budget, marker.sample) == ("20%", sample)
     assert (listed.budget, listed.sample) == ("20%", sample)
+
+
+@pytest.mark.parametrize("ns", [15, 60, 240])
+def test_sample_is_the_largest_that_keeps_to_the_budget_at_these_prices(
+    target: Callable, monkeypatch: pytest.MonkeyPatch, ns: float
+) -> None:
+    """And the program has as many events as that sample says."""
+    program = target("truth_modes-jump")
+    monkeypatch.setattr(Prices, "measured", lambda: Prices(ns, 0))
+    with (
+        markerjit.attach(program.pid) as session,
+        session.trace("truth_mode", budget="1%") as stream,
+    ):
+        while not stream.cuts:
+            program.ask("run 200000")
+            stream.poll_batch()
+        (cut,) = stream.cuts
+        (before,) = session.statistics("truth_mode")
+        program.ask("run 1000000")
+        (after,) = session.statistics("truth_mode")
+
+    part = Fraction(cut.sample or 0)
+    assert cut.percent * part <= 1 < cut.percent * part * 2
+    counted = after.hits - before.hits
+    expected = 1_000_000 * part
+    assert abs(counted - expected) < 6 * math.sqrt(expected) + 1
 
 
 def test_marker_that_is_cheap_is_left_alone(target: Callable) -> None:

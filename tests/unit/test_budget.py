@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from markerjit.errors import BadArgument
-from markerjit.events.budget import BREAKPOINT_NS, LEFT_OUT_NS, MOST_HALVINGS, TAKEN_NS, Budget
+from markerjit.events.budget import MOST_HALVINGS, Budget, Prices
 from markerjit.model import Mode
+from markerjit.remote.native import work_ns
 from markerjit.ring.brakes import WHOLE, Brakes, Sample
 from markerjit.ring.types import RecordType
 
 SECOND = 1_000_000_000
+PRICES = Prices(60, 6)
 
 
 class Process:
@@ -41,12 +43,18 @@ class Process:
     def entry(self, marker: int) -> Any:
         return SimpleNamespace(mode=self._mode)
 
-    def budget(self, percent: str, sample: str | None = None) -> Budget:
+    def budget(
+        self, percent: str, sample: str | None = None, prices: Prices | None = PRICES
+    ) -> Budget:
         brakes = Brakes.of(budget=percent, sample=sample)
         types = {id: RecordType(id, f"m{id}", "", (), brakes=brakes) for id in self.rates}
         for id in self.rates:
             self.highest[id] = brakes.highest
-        return Budget(self, types, processor_ns=lambda pid: self.used, now_ns=lambda: self.now)  # type: ignore[arg-type]
+        return Budget(
+            self, types,  # type: ignore[arg-type]
+            processor_ns=lambda pid: self.used, now_ns=lambda: self.now,
+            prices=(lambda: prices) if prices else None,
+        )  # fmt: skip
 
     def run(self, budget: Budget, used: int = SECOND) -> None:
         """So much processor time passes, and then somebody looks."""
@@ -61,7 +69,7 @@ class Process:
         ns = 0.0
         for id, rate in self.rates.items():
             chance = (self.highest[id] + 1) / WHOLE
-            ns += rate * (chance * TAKEN_NS + (1 - chance) * LEFT_OUT_NS)
+            ns += rate * (chance * PRICES.taken + (1 - chance) * PRICES.left_out)
         return ns / SECOND
 
 
@@ -86,6 +94,32 @@ def test_probes_are_thinned_until_they_keep_to_it() -> None:
     assert process.highest[1] == Sample(1, 16).highest
     assert after <= 0.01
     assert not budget.is_spent
+
+
+@pytest.mark.parametrize(
+    ("prices", "sample"),
+    [(Prices(19, 0), "1/2"), (Prices(60, 6), "1/16"), (Prices(600, 0), "1/64")],
+)
+def test_a_slow_machine_is_thinned_more(prices: Prices, sample: str) -> None:
+    process = Process({1: 1_000_000})
+    budget = process.budget("1%", prices=prices)
+    process.run(budget)
+
+    assert [cut.sample for cut in budget.cuts] == [sample]
+
+
+def test_prices_are_those_that_this_machine_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("markerjit.events.budget.work_ns", lambda: 8.0)
+    process = Process({1: 1_000_000})
+    budget = process.budget("1%", prices=None)
+    process.run(budget)
+
+    assert Prices.measured() == Prices(20, 2, 2_500)
+    assert [(cut.sample, cut.percent) for cut in budget.cuts] == [("1/4", 2.0)]
+
+
+def test_work_takes_a_time_of_this_machine() -> None:
+    assert 1 < work_ns() < 1000
 
 
 def test_sample_that_was_asked_for_is_halved() -> None:
@@ -124,7 +158,7 @@ def test_breakpoint_has_its_price_whether_the_event_is_taken_or_not() -> None:
     process.run(budget)
     process.run(budget)
 
-    assert BREAKPOINT_NS * 10_000 > 0.01 * SECOND
+    assert PRICES.breakpoint * 10_000 > 0.01 * SECOND
     assert budget.is_spent
 
 
