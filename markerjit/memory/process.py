@@ -51,7 +51,7 @@ class ProcessMemory:
 
     def __init__(self, pid: int, *, why_not: WhyNot = plain_refusal) -> None:
         self.pid = pid
-        self._memory = -1
+        self._memory = self._maps = -1
         self._holding = False
         self._pidfd = _open_pidfd(pid, why_not)
         try:
@@ -111,6 +111,13 @@ class ProcessMemory:
     def fileno(self) -> int:
         """The descriptor of /proc/PID/mem, for native helpers and os functions. Do not close it."""
         return self._memory
+
+    def maps_fileno(self) -> int:
+        """The descriptor of /proc/PID/maps, for native helpers; opened when it is asked for first.
+        Do not close it. Raises OSError."""
+        if self._maps < 0:
+            self._maps = os.open(f"/proc/{self.pid}/maps", os.O_RDONLY | os.O_CLOEXEC)
+        return self._maps
 
     @property
     def pidfd(self) -> int:
@@ -207,11 +214,11 @@ class ProcessMemory:
             return True
 
     def close(self) -> None:
-        """Close both descriptors. May be called again."""
-        for descriptor in (self._memory, self._pidfd):
+        """Close all descriptors. May be called again."""
+        for descriptor in (self._memory, self._maps, self._pidfd):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._memory = self._pidfd = -1
+        self._memory = self._maps = self._pidfd = -1
 
     @property
     def closed(self) -> bool:

@@ -11,6 +11,8 @@ import ctypes
 from markerjit.remote import native
 
 _MOST = 4096
+_SHARED_CODE = 4 | 8
+"""Permissions, as of `struct mj_mapping`: that can be executed, and is shared."""
 
 
 class Mappings:
@@ -34,8 +36,11 @@ class Mappings:
             return None
         return ctypes.string_at(self._room, count * ctypes.sizeof(native.NativeMapping))
 
-    def are(self, seen: bytes, *, executable: bool = False) -> bool:
-        """Whether they are as `now` has told; `executable`: those of them that can be executed, and
-        of the others nothing is asked. Nothing is copied: it takes one question for each."""
-        count = len(seen) // ctypes.sizeof(native.NativeMapping)
-        return bool(native.library().mj_mapped_as(self._pid, seen, count, executable))
+
+def are_as_seen(maps: int, seen: bytes, *, shared_code: bool = False) -> bool:
+    """Whether the mappings are as `Mappings.now` has told of the process whose /proc/PID/maps is
+    open as `maps`: to open it takes as long as to ask. Of `shared_code`, whether those are that can
+    be executed and are shared, as arenas are; of the others nothing is asked."""
+    count = len(seen) // ctypes.sizeof(native.NativeMapping)
+    kind = _SHARED_CODE if shared_code else 0
+    return bool(native.library().mj_mapped_as(maps, seen, count, kind))

@@ -223,6 +223,12 @@ class NativeMapping(ctypes.Structure):
     ]
 
 
+class Loads(ctypes.Structure):
+    """struct mj_loads."""
+
+    _fields_ = [("loaded", ctypes.c_uint64), ("unloaded", ctypes.c_uint64)]
+
+
 class Report(ctypes.Structure):
     """struct mj_report."""
 
@@ -283,13 +289,22 @@ def library() -> ctypes.CDLL:
     loaded.mj_follows.argtypes = [ctypes.c_int32]
     loaded.mj_mappings.argtypes = [ctypes.c_int32, ctypes.POINTER(NativeMapping), u32]
     loaded.mj_mappings.restype = ctypes.c_int64
-    loaded.mj_mapped_as.argtypes = [ctypes.c_int32, ctypes.c_char_p, u32, ctypes.c_int]
+    loaded.mj_mapped_as.argtypes = [ctypes.c_int32, ctypes.c_char_p, u32, u64]
     loaded.mj_mapped_as.restype = ctypes.c_int
+    loaded.mj_own_loads.argtypes = [ctypes.POINTER(Loads)]
+    loaded.mj_own_loads.restype = None
     loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]
     loaded.mj_clock_pair.restype = None
     loaded.mj_work_ps.argtypes = []
     loaded.mj_work_ps.restype = u64
     return loaded
+
+
+def own_loads() -> bytes:
+    """Bytes that are other ones as soon as an object is loaded into our process, or unloaded."""
+    loads = Loads()
+    library().mj_own_loads(loads)
+    return bytes(loads)
 
 
 def is_followed(pid: int) -> bool:

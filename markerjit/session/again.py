@@ -3,9 +3,9 @@
 All that a switch asks a process about is known from the last time that it was made. So it is asked,
 under the lock, whether that is still the same:
 
-    1  the process lives, and has the mappings of the last look. Of our own process those that can
-       be executed are asked for: markers and the runtime are in these, and a Python process has a
-       hundred others
+    1  the process lives, and has the mappings of the last look. Into our own process no object was
+       loaded, and none unloaded, and it has the same arenas: a Python process has a hundred
+       mappings and more, and to ask for all of them would take longer than the rest
     2  each of its threads was asked for filters, or has none
     3  the control block of the arena is the same. So the journal is empty, there is no reader, no
        deadline, no aggregate, no probe in C, and no marker or head more than before
@@ -46,7 +46,8 @@ from markerjit.errors import MarkerError, NotPermitted, UnexpectedBytes
 from markerjit.patch.apply import Applied, apply
 from markerjit.patch.prepared import Prepared
 from markerjit.proc.owner import NOBODY, from_entry
-from markerjit.remote.mappings import Mappings
+from markerjit.remote import native
+from markerjit.remote.mappings import are_as_seen
 from markerjit.session.target import Seen
 from markerjit.session.turn import Turn, Turns
 
@@ -114,7 +115,7 @@ class Again:
         self._marker = marker
         self._change = change
         self._objects = turn.seen.objects
-        self._mappings = Mappings(turn.target.pid)
+        self._loads = turns.loads
         self._process = turn.native_target(prepared.mapped)
         self._journal = Journal(arena)
         geometry = arena.geometry
@@ -122,7 +123,9 @@ class Again:
         self._entry_at = geometry.markers.at(marker)
         self._counts_at = [geometry.count_offset(ring, marker) for ring in range(geometry.rings)]
         self._control = self._control_now()
-        self._entry = _unwritten(self._entry_now())
+        entry = self._entry_now()
+        self._entry = _unwritten(entry)
+        self._known = MarkerEntry.from_buffer_copy(entry)
 
     def make(self) -> Applied | None:
         """Make it. None where something is not as it was: then nothing was done. Raises what a
@@ -136,7 +139,7 @@ class Again:
                 entry = self._entry_if_same(target.seen)
                 if entry is None:
                     return None
-                counted = self._counted(entry) if self._change.mode else (0, 0)
+                counted = self._counted() if self._change.mode else (0, 0)
             except (MarkerError, OSError):
                 return None
             forget_pages(target.memory, self._arena)
@@ -158,7 +161,10 @@ class Again:
             return None
         if not target.memory.alive():
             return None
-        if not self._mappings.are(seen.mapped, executable=target.own):
+        if target.own and native.own_loads() != self._loads:
+            return None
+        maps = target.memory.maps_fileno()
+        if not are_as_seen(maps, seen.mapped, shared_code=target.own):
             return None
         self._turns.check_filters()
         if self._turns.has_filters or self._control_now() != self._control:
@@ -175,23 +181,21 @@ class Again:
     def _entry_now(self) -> bytes:
         return self._arena.store.read(self._entry_at, self._arena.markers.entry_size)
 
-    def _counted(self, entry: bytes) -> tuple[int, int]:
-        """Executions and losses of the marker, as `before_switch` has them."""
-        known = MarkerEntry.from_buffer_copy(entry)
-        hits, lost = int(known.delivered + known.calls), 0
+    def _counted(self) -> tuple[int, int]:
+        """Executions and losses of the marker, as `before_switch` has them. What readers took out
+        and what probes in C had is among what is as it was."""
+        hits, lost, read = int(self._known.delivered + self._known.calls), 0, self._arena.store.read
         for at in self._counts_at:
-            passed, missed = _COUNT.unpack(self._arena.store.read(at, _COUNT.size))
+            passed, missed = _COUNT.unpack(read(at, 16))
             hits += passed + missed
             lost += missed
         return hits % _WORD, lost % _WORD
 
     def _note(self, entry: bytes, counted: tuple[int, int]) -> None:
         markers, mode = self._arena.markers, self._change.mode
-        before = _COUNTS_BEFORE.unpack_from(entry, MarkerEntry.hits_before.offset)
-        if mode and counted != before:
+        if mode and counted != _COUNTS_BEFORE.unpack_from(entry, MarkerEntry.hits_before.offset):
             markers.note_before(self._marker, *counted)
-        known = MarkerEntry.from_buffer_copy(entry)
-        note = Noted(self._marker, known, mode, int(time.time()))
+        note = Noted(self._marker, self._known, mode, int(time.time()))
         markers.note_all_switched([note], by=os.getpid())
 
 

@@ -172,9 +172,9 @@ class Target:
     def _look(self, mappings: Mappings | None) -> Seen:
         seen = self.seen
         self._check_alive()
-        if mappings and seen.mapped and not seen.arenas.unfinished and mappings.are(seen.mapped):
-            return seen
         mapped = mappings.now() if mappings else None
+        if mapped and mapped == seen.mapped and not seen.arenas.unfinished:
+            return seen
         with self.known():
             text = read_maps_text(self.pid, why_not=why_not)
         if mapped and mappings and mappings.now() != mapped:

@@ -116,7 +116,8 @@ class Turn:
 
 
 class Turns:
-    """The turns of one target, one after the other; with what may be kept from one to the next."""
+    """The turns of one target, one after the other; with what may be kept from one to the next.
+    `loads` says which objects our own process had loaded before the look of the last one."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -126,6 +127,7 @@ class Turns:
         self._gadgets: tuple[str, Gadgets] | None = None
         self._mappings: Mappings | None = None
         self._looks = 0
+        self.loads = b""
 
     @contextmanager
     def take(self, *, repairing: bool = False, stepping: bool = False) -> Iterator[Turn]:
@@ -137,6 +139,7 @@ class Turns:
         with target.memory.watched(), target.memory.locked() as locked:
             if not locked:
                 raise self._taken()
+            self.loads = native.own_loads() if target.own else b""
             target.look(self._mappings)
             self._looks += 1
             if self._looks == _LOOKS_BEFORE_MAPPINGS:

@@ -153,6 +153,35 @@ def test_a_switch_of_our_own_markers_asks_nothing_that_is_about_a_stop(
     )
 
 
+def test_an_object_that_is_loaded_meanwhile_is_seen_by_a_switch_that_comes_again(
+    libraries: dict[str, Path],
+) -> None:
+    run_own(
+        libraries["jump"],
+        """
+        from markerjit.session.turn import Turns
+
+        taken = []
+        take = Turns.take
+        Turns.take = lambda self, **options: taken.append(self) or take(self, **options)
+        copy = sys.argv[1].replace("-jump", "-nop")
+        with markerjit.attach() as session:
+            for _ in range(3):
+                session.on("own_call")
+                session.off("own_call")
+            taken.clear()
+            session.on("own_call")
+            session.off("own_call")
+            assert not taken
+            other = ctypes.CDLL(copy)
+            session.on("own_call")
+            assert taken
+            other.own_call(3)
+            assert other.own_evaluated() == 3
+        """,
+    )
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_arguments_are_evaluated_only_while_the_marker_is_on(
     libraries: dict[str, Path], mode: str

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import mmap
 import os
+from collections.abc import Iterator
 
 import pytest
 
 from markerjit.memory import read_maps
 from markerjit.remote import mappings as module
-from markerjit.remote.mappings import Mappings
+from markerjit.remote import native
+from markerjit.remote.mappings import Mappings, are_as_seen
 from markerjit.remote.native import NativeMapping
+from tests.support.programs import ROOT
 
 PAGES = 3 * mmap.PAGESIZE
 
@@ -60,37 +64,59 @@ def test_they_are_other_ones_when_something_was_mapped_or_unmapped(
     assert mapped not in (before, unmapped)
 
 
-@pytest.mark.parametrize("executable", [False, True])
-def test_what_was_seen_is_compared_without_a_copy(mappings: Mappings, executable: bool) -> None:
-    protection = mmap.PROT_READ | (mmap.PROT_EXEC if executable else 0)
+@pytest.fixture
+def maps() -> Iterator[int]:
+    """/proc/self/maps, open."""
+    descriptor = os.open("/proc/self/maps", os.O_RDONLY)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("code", [False, True])
+def test_what_was_seen_is_compared(mappings: Mappings, maps: int, code: bool) -> None:
+    protection = mmap.PROT_READ | (mmap.PROT_EXEC if code else 0)
     seen = mappings.now()
     assert seen is not None
 
-    before = mappings.are(seen, executable=executable)
+    before = are_as_seen(maps, seen, shared_code=code)
     area = mmap.mmap(-1, PAGES, prot=protection, flags=mmap.MAP_SHARED)
-    mapped = mappings.are(seen, executable=executable)
+    mapped = are_as_seen(maps, seen, shared_code=code)
     area.close()
-    after = mappings.are(seen, executable=executable)
+    after = are_as_seen(maps, seen, shared_code=code)
 
     assert (before, mapped, after) == (True, False, True)
 
 
-def test_of_mappings_that_can_be_executed_no_other_is_asked(mappings: Mappings) -> None:
+def test_of_shared_code_no_other_mapping_is_asked(mappings: Mappings, maps: int) -> None:
     seen = mappings.now()
     assert seen is not None
+    code = mmap.PROT_READ | mmap.PROT_EXEC
 
-    with mmap.mmap(-1, PAGES, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED):
-        assert mappings.are(seen, executable=True)
-        assert not mappings.are(seen)
+    for protection, flags in ((mmap.PROT_READ, mmap.MAP_SHARED), (code, mmap.MAP_PRIVATE)):
+        with mmap.mmap(-1, PAGES, prot=protection, flags=flags | mmap.MAP_ANONYMOUS):
+            assert are_as_seen(maps, seen, shared_code=True)
+            assert not are_as_seen(maps, seen)
 
 
-def test_one_that_was_seen_and_has_gone_is_missed(mappings: Mappings) -> None:
+def test_one_that_was_seen_and_has_gone_is_missed(mappings: Mappings, maps: int) -> None:
     with mmap.mmap(-1, PAGES, prot=mmap.PROT_READ | mmap.PROT_EXEC, flags=mmap.MAP_SHARED):
         seen = mappings.now()
     assert seen is not None
 
-    assert not mappings.are(seen, executable=True)
-    assert not mappings.are(seen)
+    assert not are_as_seen(maps, seen, shared_code=True)
+    assert not are_as_seen(maps, seen)
+
+
+def test_an_object_that_is_loaded_and_unloaded_is_counted() -> None:
+    before = native.own_loads()
+    again = native.own_loads()
+    library = ctypes.CDLL(ROOT / "build/targets/truth_plugin.so")
+    loaded = native.own_loads()
+    _ctypes.dlclose(library._handle)
+    unloaded = native.own_loads()
+
+    assert before == again
+    assert len({before, loaded, unloaded}) == 3
 
 
 def test_there_are_none_of_a_process_without_memory() -> None:

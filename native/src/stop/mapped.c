@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,24 +234,32 @@ static int next_mapping(int maps, uint64_t flags, uint64_t address, struct query
     return ioctl(maps, QUERY, found) == 0;
 }
 
-int mj_mapped_as(int32_t pid, const struct mj_mapping *seen, uint32_t count, int executable) {
-    const uint64_t flags = COVERING_OR_NEXT | (executable ? ONLY_EXECUTABLE : 0);
-    const int maps = maps_open(pid);
+int mj_mapped_as(int32_t maps, const struct mj_mapping *seen, uint32_t count, uint64_t kind) {
     struct query query = {.end = 0};
-    int same = maps >= 0;
+    int same = 1;
 
     for (uint32_t i = 0; same && i < count; i++) {
-        if (executable && !(seen[i].permissions & EXECUTABLE))
+        if ((seen[i].permissions & kind) != kind)
             continue;
-        same = next_mapping(maps, flags, query.end, &query);
+        same = next_mapping(maps, COVERING_OR_NEXT | kind, query.end, &query);
         if (same) {
             const struct mj_mapping now = mapping_of(&query);
 
             same = !memcmp(&now, &seen[i], sizeof now);
         }
     }
-    same = same && !next_mapping(maps, flags, query.end, &query) && errno == ENOENT;
-    if (maps >= 0)
-        close(maps);
-    return same;
+    return same && !next_mapping(maps, COVERING_OR_NEXT | kind, query.end, &query) &&
+           errno == ENOENT;
+}
+
+/* The first object has what is asked for, and so has any other. */
+static int note_loads(struct dl_phdr_info *object, size_t size, void *loads) {
+    (void)size;
+    *(struct mj_loads *)loads = (struct mj_loads){object->dlpi_adds, object->dlpi_subs};
+    return 1;
+}
+
+void mj_own_loads(struct mj_loads *loads) {
+    *loads = (struct mj_loads){0};
+    dl_iterate_phdr(note_loads, loads);
 }

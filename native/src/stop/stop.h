@@ -300,11 +300,18 @@ struct mj_mapping {
    Linux 6.11), or not of this process. */
 MJ_EXPORT int64_t mj_mappings(int32_t pid, struct mj_mapping *found, uint32_t most);
 
-/* Whether these `count` mappings, as mj_mappings found them, are all that the process has now; with
-   `executable`, whether those of them that can be executed are all of that kind. 0 where the kernel
-   does not tell. */
-MJ_EXPORT int mj_mapped_as(int32_t pid, const struct mj_mapping *seen, uint32_t count,
-                           int executable);
+/* Whether those of these `count` mappings that have all permissions of `kind`, as mj_mappings found
+   them, are all of that kind that the process has now whose /proc/PID/maps is open as `maps`. 0
+   where the kernel does not tell, and after the process has executed another program. */
+MJ_EXPORT int mj_mapped_as(int32_t maps, const struct mj_mapping *seen, uint32_t count,
+                           uint64_t kind);
+
+/* How many objects were loaded into our own process, and unloaded, up to now. */
+struct mj_loads {
+    uint64_t loaded, unloaded;
+};
+
+MJ_EXPORT void mj_own_loads(struct mj_loads *loads);
 
 /* The time stamp counter and CLOCK_MONOTONIC in nanoseconds at the same moment, as close as eight
    tries get them. */
