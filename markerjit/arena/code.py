@@ -17,7 +17,7 @@ What this does not do: decide what may be given back (probes/unused.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import markerjit.abi as abi
 from markerjit.abi import CODE_SIZE, Geometry
@@ -88,12 +88,12 @@ class Code:
 
     def place_for_unit(self, size: int, align: int = 64) -> RemoteAddress | None:
         """Where the code of a unit or a question may be put, None when all is taken."""
+        return self.places().take(size, align)
+
+    def places(self) -> Places:
+        """The free room for units and questions, to be given away while the lock is held."""
         room = Extent(self._recorders_end, CODE_SIZE)
-        for gap in reversed(list(gaps(room, self._taken().code))):
-            start = (gap.end - size) // align * align
-            if start >= gap.start:
-                return RemoteAddress(self._base + start)
-        return None
+        return Places(self._base, gaps(room, self._taken().code))
 
     def place_for_data(self, size: int, align: int = 64) -> RemoteAddress | None:
         """The same for the variables of a unit; some of it may stay free in the end."""
@@ -128,6 +128,25 @@ class Code:
     @property
     def _recorders_end(self) -> int:
         return max(int(self._control.now().code_used), abi.RUNTIME_SIZE)
+
+
+class Places:
+    """Free room for code, given away from its end. For as long as nobody else takes or gives back
+    any: a look at all that is taken, for each of thousands of questions, would take minutes."""
+
+    def __init__(self, base: int, free: Iterable[Extent]) -> None:
+        self._base = base
+        self._free = list(free)
+
+    def take(self, size: int, align: int) -> RemoteAddress | None:
+        """A place for code of this size, None where no gap is large enough."""
+        for index in reversed(range(len(self._free))):
+            gap = self._free[index]
+            start = (gap.end - size) // align * align
+            if start >= gap.start:
+                self._free[index] = Extent(gap.start, start)
+                return RemoteAddress(self._base + start)
+        return None
 
 
 def write_code(pid: int, store: Store, offset: int, code: bytes) -> None:

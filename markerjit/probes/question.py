@@ -20,6 +20,7 @@ of 3 the code
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
 from markerjit.abi import CALL_WORDS, SHAPE_FLOATS
@@ -28,7 +29,7 @@ from markerjit.probes.computed import ASK, CLOCK, LOAD, STACK, Computing, Known,
 from markerjit.questions.ir import Node
 from markerjit.questions.types import Type
 from markerjit.tuples import NamedTuple
-from markerjit.x86.assemble import assemble, number, plus
+from markerjit.x86.assemble import Movable, assemble_anywhere, displacement, number, plus
 
 if TYPE_CHECKING:
     from markerjit.arena.arena import Arena
@@ -46,6 +47,7 @@ _CHANGED = {
     STACK: ("rax", "rdi", "r10", "r11"),
 }
 _MXCSR = 0x1F80
+_ALIKE = 64
 """All exceptions masked, to the nearest, with denormal numbers: as a thread begins."""
 _OWN_CALL = 2
 """Words of a call before its arguments, without the return address: the shape and the slot."""
@@ -212,15 +214,26 @@ def make_code(
 ) -> bytes:
     """Code at an address, with data behind it that it refers to by name, each at a multiple of
     eight. Raises WronglyAssembled."""
-    source = [line.text for line in lines]
-    size = len(assemble(source, address, {**names, **dict.fromkeys(data, address)}).code)
-    places = {}
+    made = _anywhere(tuple(line.text for line in lines), (*names, *data))
+    places = dict(names)
+    size = len(made.code)
     behind = b""
     for name, piece in data.items():
         behind += bytes(-(size + len(behind)) % _WORD)
         places[name] = address + size + len(behind)
         behind += piece
-    return assemble(source, address, {**names, **places}).code + behind
+    code = bytearray(made.code)
+    for reference in made.references:
+        distance = displacement(reference, address, places)
+        code[reference.at : reference.at + len(distance)] = distance
+    return bytes(code) + behind
+
+
+@lru_cache(_ALIKE)
+def _anywhere(source: Sequence[str], names: Sequence[str]) -> Movable:
+    """The code for any address. One question about thousands of markers has it assembled once: they
+    differ in the data behind it."""
+    return assemble_anywhere(source, names)
 
 
 def _mentioned(text: str) -> list[str]:

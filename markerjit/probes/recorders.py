@@ -19,6 +19,7 @@ from markerjit.abi import (
     MarkerEntry,
 )
 from markerjit.arena.arena import Arena
+from markerjit.arena.code import Places
 from markerjit.arena.hashes import fnv1a
 from markerjit.arena.units import Noted, Unit
 from markerjit.arguments import check_int, check_is
@@ -104,16 +105,17 @@ class Recorders:
         if probe.question is None:
             self._tell_plainly(list(signatures), probe, preserving)
             return
+        room = _Room(self.arena, give_back)
         for signature in signatures:
             entry = _entry(signature, probe)
             if self._find_asked(signature, probe) is None:
-                self._limit_idle(signature, give_back)
+                self._limit_idle(signature, room)
             marker = self.arena.markers.find(signature.name, signature.text, entry)
             made = _recording(signature, probe)
             if isinstance(probe, AddUp | Pair | HeapStep):
-                self._need_adding(marker, signature, probe, give_back)
+                self._need_adding(marker, signature, probe, room)
                 continue
-            self._need_question(marker, signature, probe, made, give_back)
+            self._need_question(marker, signature, probe, made, room)
 
     def _tell_plainly(
         self, signatures: Sequence[Signature], probe: Probe, preserving: bool
@@ -143,12 +145,12 @@ class Recorders:
             preserving,
         )
 
-    def _limit_idle(self, signature: Signature, give_back: Callable[[], int]) -> None:
+    def _limit_idle(self, signature: Signature, room: _Room) -> None:
         """Before a question is asked for the first time."""
         from markerjit.probes.idle import MOST_IDLE, idle_questions
 
         if idle_questions(self.arena, signature.text) >= MOST_IDLE:
-            give_back()
+            room.give_back()
 
     def probe(self, marker: int, probe: Probe, *, preserving: bool = True) -> RemoteAddress:
         """The word that a slot must hold for this marker, whose bodies call so."""
@@ -309,7 +311,7 @@ class Recorders:
         signature: Signature,
         probe: Probe,
         made: Recording,
-        give_back: Callable[[], int],
+        room: _Room,
     ) -> None:
         """Code that asks, before the probe of an entry whose bodies make a preserving call. Behind
         the code stands the recorder, if it has one of its own, and then the text."""
@@ -334,8 +336,8 @@ class Recorders:
         size = len(code_of(signature, question, arena.base, behind))
         recorder_at = -(-size // _ALIGN) * _ALIGN
         has_recorder = isinstance(probe, Record) and takes_a_recorder(made, arena.facts)
-        room = LARGEST if has_recorder else 0
-        address = self._place_for_question(recorder_at + room + len(text), give_back)
+        most = LARGEST if has_recorder else 0
+        address = room.take(recorder_at + most + len(text))
         recorder = b""
         if has_recorder:
             start = RemoteAddress(address + recorder_at)
@@ -346,19 +348,6 @@ class Recorders:
         arena.code.write(address, whole + text)
         text_at = RemoteAddress(address + len(whole))
         arena.markers.set_question(marker, address, text_at, len(text))
-
-    def _place_for_question(self, size: int, give_back: Callable[[], int]) -> RemoteAddress:
-        code = self.arena.code
-        address = code.place_for_unit(size, _ALIGN)
-        if address is None and give_back():
-            address = code.place_for_unit(size, _ALIGN)
-        if address is None:
-            raise Refused(
-                f"the arena of process {self.arena.pid} has no room for the code of another "
-                "question, and nothing can be given back now: all are in use, a thread does not "
-                "stop, or a child shares the memory; switch markers off, or restart the process"
-            )
-        return address
 
     def _behind_question(self, marker: int, probe: Probe, *, careful: bool) -> Behind:
         """What a question has of the process and its entry, before a probe of the runtime's."""
@@ -383,7 +372,7 @@ class Recorders:
         marker: int,
         signature: Signature,
         probe: AddUp | Pair | HeapStep,
-        give_back: Callable[[], int],
+        room: _Room,
     ) -> None:
         """Code that adds to an aggregate."""
         from markerjit.probes.called import runtime_of
@@ -396,11 +385,43 @@ class Recorders:
         place = arena.markers.address(marker)
         runtime = runtime_of(arena, careful=bool(known.careful))
         sizing = _adding(signature, probe, place, arena.base, runtime)
-        address = self._place_for_question(len(sizing) + len(text), give_back)
+        address = room.take(len(sizing) + len(text))
         code = _adding(signature, probe, place, address, runtime)
         arena.code.write(address, code + text)
         text_at = RemoteAddress(address + len(code))
         arena.markers.set_question(marker, address, text_at, len(text))
+
+
+class _Room:
+    """The room for the code of questions that a process is told of together. `give_back` has that
+    of others given back that nothing uses, and says how many these were."""
+
+    def __init__(self, arena: Arena, give_back: Callable[[], int]) -> None:
+        self._arena = arena
+        self._give_back = give_back
+        self._places: Places | None = None
+
+    def take(self, size: int) -> RemoteAddress:
+        """A place. Raises Refused where there is none."""
+        address = self._take(size)
+        if address is None and self.give_back():
+            address = self._take(size)
+        if address is None:
+            raise Refused(
+                f"the arena of process {self._arena.pid} has no room for the code of another "
+                "question, and nothing can be given back now: all are in use, a thread does not "
+                "stop, or a child shares the memory; switch markers off, or restart the process"
+            )
+        return address
+
+    def give_back(self) -> int:
+        """Have code given back, and look again what is free then."""
+        self._places = None
+        return self._give_back()
+
+    def _take(self, size: int) -> RemoteAddress | None:
+        self._places = self._places or self._arena.code.places()
+        return self._places.take(size, _ALIGN)
 
 
 def _ticks_per_s() -> int:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from markerjit.abi import AGGREGATE_SIZE, AggregateEntry
 from markerjit.arena.aggregates import ROOM_WITHOUT_KEY, Aggregates, Size
+from markerjit.arena.code import Code
 from markerjit.errors import BadArgument, BadQuestion, Refused
 from markerjit.events.aggregates import (
     AggregateRow,
@@ -35,6 +37,7 @@ from markerjit.probes.recorders import Recorders
 from markerjit.questions.aggregates import Asked, Gathered, keys_of, parse_aggregate
 from markerjit.questions.buckets import Histogram, Scale, Sketch
 from markerjit.questions.types import Type
+from markerjit.x86.assemble import assemble_anywhere
 from tests.support.own_arena import (
     DOUBLE,
     LONG,
@@ -134,6 +137,31 @@ def test_events_are_counted_by_key(adder: Callable) -> None:
         (0, False): 1, (1, False): 1, (2, False): 1, (0, True): 33, (1, True): 32, (2, True): 32,
     }  # fmt: skip
     assert count.answers().missed == Missed()
+
+
+def test_one_question_about_many_markers_is_prepared_at_once(
+    own: OwnArena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The room is looked at once, and the code assembled once, however many markers there are."""
+    signatures = [Signature(f"many{index}", "key %ld", (LONG,)) for index in range(40)]
+    asked = parse_aggregate("count()", by="name, key * 7", where="key != 5", bytes_of_text=16)
+    shape, _ = ask_markers(asked, signatures)
+    probe = AddUp.of(asked, shape)
+    looks = Mock(side_effect=Code.places)
+    monkeypatch.setattr(Code, "places", lambda code: looks(code))
+    assembled = Mock(wraps=assemble_anywhere)
+    monkeypatch.setattr("markerjit.probes.question.assemble_anywhere", assembled)
+    recorders = Recorders(own.arena)
+
+    recorders.tell(signatures, probe)
+
+    assert looks.call_count == 1
+    assert assembled.call_count <= 1
+    markers = [recorders.find(signature, probe) for signature in signatures]
+    starts = sorted(own.arena.asking_probe(marker) for marker in markers if marker is not None)
+    assert len({*starts}) == len(signatures)
+    extents = sorted(own.arena.markers.questions())
+    assert all(before.end <= after.start for before, after in pairwise(extents))
 
 
 @pytest.mark.parametrize("values", VALUES, ids=["signed", "unsigned", "floats"])

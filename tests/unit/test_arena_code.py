@@ -72,6 +72,20 @@ def test_units_come_from_the_end_and_recorders_from_the_begin() -> None:
     assert arena.code.place(CODE_SIZE - RUNTIME_SIZE - 127) is None
 
 
+def test_places_are_given_away_one_after_the_other() -> None:
+    arena = make_arena()
+    units = [put_unit(arena, 1000, 1000) for _ in range(3)]
+    arena.units.give_back(units[1])
+    places = arena.code.places()
+
+    small, large, other = places.take(900, 64), places.take(5000, 64), places.take(10, 64)
+
+    assert small == units[1].code.start + BASE + 1024 - 960
+    assert large == units[2].code.start + BASE - 5000 // 64 * 64 - 64
+    assert other == small - 64
+    assert places.take(CODE_SIZE, 64) is None
+
+
 def test_what_is_given_back_is_taken_again() -> None:
     arena = make_arena()
     first, second, third = (put_unit(arena, 1000, 1000) for _ in range(3))
