@@ -39,7 +39,7 @@ def prepare(text: str) -> Prepared:
                     written[star] = "+"
                     stars.add(star)
             before = token.string
-    except (tokenize.TokenError, SyntaxError):
+    except (tokenize.TokenError, SyntaxError, UnicodeError):
         pass
     return Prepared(line, "".join(written), frozenset(stars))
 

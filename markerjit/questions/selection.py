@@ -155,7 +155,7 @@ def pieces_of(line: str) -> Iterator[Span]:
             if token.string == "," and depth == 0:
                 yield Span(start, column)
                 start = column + 1
-    except (tokenize.TokenError, IndentationError):
+    except (tokenize.TokenError, SyntaxError, UnicodeError):
         pass  # the parser says what is wrong with the rest
     yield Span(start, len(line))
 

@@ -100,6 +100,7 @@ def shown(text: str, scope: Scope = SCOPE) -> list[str]:
         ("  siz > 3", "there is no name siz", "siz"),
         ("key == 'a\0'", "a character that cannot be printed", "\0"),
         ("id == \x1b[1m", "a character that cannot be printed", "\x1b"),
+        ("id == \ud800", "a character that cannot be printed", "\ud800"),
         ("key == '\\ud800'", "characters that UTF-8 has", "'\\ud800'"),
         ("", "it is empty", ""),
         (" ", "it is empty", ""),

@@ -46,6 +46,7 @@ def test_expressions_have_names(text: str, names: list[str]) -> None:
         ("x=us & 1", "this is a float", "us"),
         ("name", "a text that is always the same is not recorded", "name"),
         ("key[2:]", "a selection takes the beginning of a text", "key[2:]"),
+        ("size, \ud800", "a character that cannot be printed", "\ud800"),
         ("x=(1", "this is not an expression", None),
         (", ".join(f"x{number}=size" for number in range(13)), "more than 12 expressions", None),
     ],
