@@ -19,12 +19,13 @@ VENV := .venv/bin
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 .PHONY: help demo test ready collection test-user bench bench-real torture whole armings relocation-check kill-matrix check format native native-complete targets \
-	debian clean bytecode wheel wheel-check test-pythons man
+	debian clean bytecode wheel wheel-check pythons-ready pythons test-pythons man
 
 help:
 	@echo "make demo     set up .venv, build, and run the bundled server under load"
 	@echo "make test     set up everything, check formats and types, run all tests"
 	@echo "make test-user  as root: some of the tests as an ordinary user (part of make test)"
+	@echo "make pythons  a choice of the tests with each newer Python that is here (part of make test)"
 	@echo "make check    formats and types only"
 	@echo "make format   rewrite Python and C in the house's format"
 	@echo "make native   the runtime, libraries and demo programs, into $(NATIVE)/"
@@ -37,7 +38,7 @@ help:
 	@echo "make kill-matrix  kill controllers and targets at every point of every operation"
 	@echo "make wheel    a wheel for any Linux of the last ten years, into dist/"
 	@echo "make wheel-check  as root: install that on bare Debians without a compiler, and use it there"
-	@echo "make test-pythons  unit tests and some live ones with each newer Python that is here"
+	@echo "make test-pythons  all unit tests and more live ones with each newer Python"
 	@echo "make man      the manual pages, into build/man/"
 	@echo "make targets  the programs that tests attach to, into build/targets/"
 	@echo "make clean    remove everything that was made"
@@ -65,7 +66,7 @@ IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 test:
 	@$(MAKE) --no-print-directory -j 3 ready
-	@$(MAKE) --no-print-directory bytecode $(if $(PYTEST_FLAGS),,test-user)
+	@$(MAKE) --no-print-directory bytecode $(if $(PYTEST_FLAGS),,test-user pythons)
 ifdef PYTEST_FLAGS
 	@echo "pytest  $(PYTEST_FLAGS)"
 	@$(VENV)/python -m pytest $(PYTEST_FLAGS)
@@ -80,7 +81,7 @@ endif
 
 # What the tests need, and the checks, which need only that too. `make test` makes them side by side: compilers,
 # pip, apt and mypy have one CPU each at most, and wait for other things.
-ready: debian native targets $(VENV)/.test-ready build/babeltrace2/.tried build/prometheus/.tried check $(if $(PYTEST_FLAGS),,collection)
+ready: debian native targets $(VENV)/.test-ready build/babeltrace2/.tried build/prometheus/.tried check $(if $(PYTEST_FLAGS),,collection pythons-ready)
 
 # pytest rewrites the assertions of all tests before it collects them, which takes two thirds of that time: here it
 # does so once, for each of its processes later on, also where Python may not write bytecode. What is wrong they tell.
@@ -147,6 +148,17 @@ $(SUITES:%=build/roots/%): build/roots/%: | build/.tools-here
 # environment of its own. The live tests are those of the Python door and of what differs most between Pythons.
 PYTHONS ?= $(foreach version,3.12 3.13 3.14,$(firstword \
 	$(wildcard $(HOME)/.pyenv/versions/$(version).*/bin/python3) $(shell command -v python$(version))))
+
+# Those that show what differs between Pythons: each module is imported, named tuples and questions are made, and the
+# Python door, commands, stubs of functions and files of a trace are tried. A minute for all Pythons, at once.
+pythons: pythons-ready native targets
+	@echo "pytest  with newer Pythons"
+	@sh tests/newer_pythons.sh run $(PYTHONS)
+
+pythons-ready: setup.cfg
+	@sh tests/newer_pythons.sh ready $(PYTHONS)
+
+# More of them, in environments with all that any test needs.
 LIVE_FOR_PYTHONS := tests/live/test_python_door.py tests/live/test_commands.py tests/live/test_trace_files.py \
 	tests/live/test_arguments.py
 
@@ -154,7 +166,7 @@ test-pythons: $(VENV)/.test-ready native targets
 	@test -n "$(strip $(PYTHONS))" || $(call missing,no newer Python is here; name some: make test-pythons PYTHONS=...)
 	@for python in $(PYTHONS); do \
 		version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 1; \
-		place=build/pythons/$$version; \
+		place=build/pythons/$$version-all; \
 		echo "python  $$place"; \
 		test -e $$place/.ready || { $$python -m venv --clear $$place && \
 			$$place/bin/python -m pip --disable-pip-version-check -qq install --editable '.[test]' && \

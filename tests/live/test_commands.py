@@ -30,6 +30,7 @@ EVENT_KEYS = {"time", "cpu", "tid", "name", "fields"}
 # ---- list, on, off, status, explain ------------------------------------------------------------
 
 
+@pytest.mark.pythons
 def test_list_tells_markers_fields_and_sites(target: Callable) -> None:
     pid = target("kvserver").pid
 
@@ -64,6 +65,7 @@ def test_list_reads_a_file_as_it_reads_a_process(target: Callable) -> None:
     assert offsets[0] == offsets[1]
 
 
+@pytest.mark.pythons
 @pytest.mark.parametrize("mode", ["jump", "int3"])
 def test_on_status_and_off_agree_with_what_the_server_counts(target: Callable, mode: str) -> None:
     program = target("kvserver")

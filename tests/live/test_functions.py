@@ -38,6 +38,7 @@ def name_of(function: str) -> str:
     return f"func:{PROGRAM}:{function}"
 
 
+@pytest.mark.pythons
 def test_every_entry_is_counted_and_off_again_byte_for_byte(target: Callable) -> None:
     program = target(PROGRAM)
     before = code_of(program)
@@ -69,6 +70,7 @@ def test_every_entry_is_counted_and_off_again_byte_for_byte(target: Callable) ->
     assert code_of(program) == before
 
 
+@pytest.mark.pythons
 @pytest.mark.parametrize("mode", [Mode.JUMP, Mode.INT3])
 def test_events_have_the_arguments(target: Callable, mode: Mode) -> None:
     program = target(PROGRAM)
@@ -363,6 +365,7 @@ def test_a_pattern_that_is_off_again_is_of_what_was_opened_since(target: Callabl
     assert code_of(program) == before
 
 
+@pytest.mark.pythons
 def test_everything_is_off_again_whatever_is_on(target: Callable) -> None:
     program = target(PROGRAM)
     before = code_of(program)

@@ -17,7 +17,7 @@ import pytest
 import markerjit
 from tests.support.programs import Target
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.pythons]
 
 SOON = timedelta(seconds=60)
 

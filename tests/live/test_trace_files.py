@@ -53,6 +53,7 @@ def trace_load(program: Target, path: Path, *args: object) -> tuple[int, int]:
     return events, lost
 
 
+@pytest.mark.pythons
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_file_has_the_events_that_were_reported_and_the_server_counted(
     target: Callable, build: Path, tmp_path: Path, suffix: str

@@ -56,6 +56,34 @@ def modules(*arguments: object, cache: Path) -> set[str]:
     return {name.split(".")[0] for name in last[2:]} | set(last[2:])
 
 
+@pytest.mark.pythons
+def test_every_module_is_imported_without_a_warning() -> None:
+    """With the package that it needs, which newer Pythons do not all have here."""
+    program = """
+import importlib, pkgutil, markerjit
+for module in pkgutil.walk_packages(["markerjit"], "markerjit."):
+    if module.name.endswith("__main__"):
+        continue
+    try:
+        importlib.import_module(module.name)
+    except markerjit.Unsupported as error:
+        print(error)
+    else:
+        print("MODULE")
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert lines.count("MODULE") > 600
+    assert all(line == "MODULE" or "markerjit[" in line for line in lines), lines
+
+
 def test_the_door_imports_nothing_of_the_house() -> None:
     program = "import sys, markerjit; print(*[n for n in sys.modules if 'markerjit' in n])"
 

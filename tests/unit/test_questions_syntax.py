@@ -10,6 +10,8 @@ from markerjit.questions.ir import show
 from markerjit.questions.syntax import DEEPEST, LONGEST
 from markerjit.questions.types import Type
 
+pytestmark = pytest.mark.pythons
+
 TYPES = {
     "size": Type.U32,
     "flags": Type.U8,

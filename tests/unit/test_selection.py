@@ -10,6 +10,8 @@ from markerjit.probes.asking import scope_of_marker
 from markerjit.probes.selecting import columns_of
 from markerjit.questions.selection import has_all_fields, parts_of, with_stack
 
+pytestmark = pytest.mark.pythons
+
 INT = CType(TypeClass.SIGNED, 4)
 CHARS = CType(TypeClass.CHARS, 8)
 STORE = Signature(

@@ -13,6 +13,8 @@ import pytest
 
 from markerjit.tuples import NamedTuple
 
+pytestmark = pytest.mark.pythons
+
 T = TypeVar("T")
 
 
