@@ -200,13 +200,21 @@ def mebibytes(text: str) -> int | None:
 def seconds(text: str) -> float:
     """The type of a duration, in seconds without a unit: `0.5`, `500ms`, `10s`, `2min`, `1h`. A
     timer takes no other number, nor does it take nan or inf."""
+    number = distance(text)
+    if not number:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a duration, such as 10s or 500ms")
+    return number
+
+
+def distance(text: str) -> float:
+    """The type of a distance in time, in seconds: as a duration, but it may be 0."""
     digits = text.rstrip("µabcdefghijklmnopqrstuvwxyz")
     factor = _DURATIONS.get(text[len(digits) :] or "s", 0)
     try:
         number = float(digits) * factor
     except ValueError:
-        number = 0
-    if not 0 < number < 1e9:
+        number = -1
+    if not 0 <= number < 1e9:
         raise argparse.ArgumentTypeError(f"'{text}' is not a duration, such as 10s or 500ms")
     return number
 

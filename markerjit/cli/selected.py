@@ -130,7 +130,7 @@ def _numbers(text: str) -> list[int]:
 
 def _moment(text: str) -> Moment:
     if text.startswith("+"):
-        return Moment(since_first=int(arguments.seconds(text[1:]) * _NS))
+        return Moment(since_first=round(arguments.distance(text[1:]) * _NS))
     match = _DAY.fullmatch(text)
     if match:
         hours, minutes, seconds, fraction = match.groups(default="0")

@@ -121,6 +121,8 @@ def test_options_choose_threads_cpus_and_times(
     assert times("--tid", "813,7") == [event.time for event in every if event.tid in (813, 7)]
     assert times("--cpu", "1") == [event.time for event in every if event.cpu == 1]
     assert times("--from", "+1h") == []
+    assert times("--from", "+0s") == times()
+    assert times("--to", "+0ms") == []
     assert times("--to", f"+{(last - first) / 1e9:.9f}s") == [
         event.time for event in every if event.time < last
     ]
