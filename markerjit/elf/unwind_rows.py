@@ -9,6 +9,7 @@ Authority: DWARF 5, 6.4.2; the numbers of registers, System V psABI for x86-64, 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
@@ -88,16 +89,34 @@ def is_entry_row(functions: Functions, address: int) -> bool:
     index = functions.index(address)
     if index is None:
         return False
-    offset = address - int(functions.starts[index])
-    cfa: tuple[int, int] | bytes = b""
+    return entry_rows(functions, index).is_entry(address - int(functions.starts[index]))
+
+
+class EntryRows(NamedTuple):
+    """Of the rows of a function, where each begins, and whether the stack pointer is there what it
+    was at the entry; and whether there are rows behind these that cannot be read."""
+
+    offsets: tuple[int, ...]
+    as_entered: tuple[bool, ...]
+    is_cut: bool
+
+    def is_entry(self, offset: int) -> bool:
+        """Whether it is that at an offset from the function's start."""
+        row = bisect_right(self.offsets, offset)
+        if self.is_cut and row == len(self.offsets):
+            return False
+        return row > 0 and self.as_entered[row - 1]
+
+
+def entry_rows(functions: Functions, index: int) -> EntryRows:
+    """Those of an entry of `.eh_frame`."""
+    rows: list[tuple[int, bool]] = []
+    is_cut = False
     try:
-        for row in rows_of(functions, index):
-            if row.offset > offset:
-                break
-            cfa = row.cfa
+        rows += ((row.offset, row.cfa == _ENTRY) for row in rows_of(functions, index))
     except (IndexError, ValueError):
-        return False
-    return cfa == _ENTRY
+        is_cut = True
+    return EntryRows(tuple(at for at, _ in rows), tuple(is_as for _, is_as in rows), is_cut)
 
 
 @lru_cache(maxsize=256)

@@ -17,10 +17,11 @@ ABI it enters functions at their entries.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -30,21 +31,22 @@ from markerjit.elf.functions import Functions, NoFunctions
 from markerjit.elf.image import PF_X, PT_LOAD, FileImage, Segment
 from markerjit.elf.landing_pads import landing_pads
 from markerjit.elf.restartable import restartable_sequences
-from markerjit.elf.unwind_rows import is_entry_row
+from markerjit.elf.unwind_rows import entry_rows
 from markerjit.spans.tables import table_targets
 from markerjit.tuples import NamedTuple
 from markerjit.x86.flow import Flow, flow, has_operand
 from markerjit.x86.forms import NEAR_LENGTH
 from markerjit.x86.windows import (
-    Addresses,
     Candidates,
     absolute_operands,
+    in_order,
     loaded_addresses,
     near_branches,
     short_branches,
 )
 
 _FLOWS = 2048
+_ROWS = 64
 MAX_DECODED = 1 << 20
 """A function's bytes that are decoded: larger ones are data that somebody gave an unwind entry."""
 
@@ -118,14 +120,16 @@ class Code:
         pointers = np.concatenate([code_pointers(image), loaded])
         calls = np.concatenate([text.branches.targets for text in self._texts])
         entries = np.concatenate([pointers, labels, calls])
-        self._known = {
+        known = {
             TargetKind.TABLE: table_targets(image, self.functions, entries, (loaded, places)),
             TargetKind.POINTER: np.unique(pointers),
             TargetKind.LABEL: np.unique(labels),
             TargetKind.LANDING_PAD: np.array(sorted(landing_pads(self.functions)), np.int64),
         }
+        self._known = {kind: in_order(targets) for kind, targets in known.items()}
         self._restartable = restartable_sequences(image)
         self._flow = lru_cache(_FLOWS)(self._decode)
+        self._rows = lru_cache(_ROWS)(partial(entry_rows, self.functions))
 
     def read(self, address: int, size: int) -> bytes:
         """The code at an address, and less where its segment ends before."""
@@ -137,6 +141,14 @@ class Code:
     def flow(self, function: int) -> Flow:
         """The instructions of a function, which is given by its place in `functions`."""
         return self._flow(function)
+
+    def is_entry_row(self, address: int) -> bool:
+        """Whether the stack pointer is there what it was at the function's entry."""
+        function = self.functions.index(address)
+        if function is None:
+            return False
+        offset = address - int(self.functions.starts[function])
+        return self._rows(function).is_entry(offset)
 
     def targets(self, low: int, high: int) -> list[Target]:
         """All places with low <= place < high that something may lead to; not once each."""
@@ -165,11 +177,16 @@ class Code:
         """Whether this is in a linkage table, whose stubs lead to it and to other objects."""
         return any(address in bounds for bounds in self.names.linkage)
 
-    def jumps_into(self, low: int, high: int, sources: Callable[[int], bool]) -> list[Jump]:
+    def jumps_into(
+        self, low: int, high: int, sources: Callable[[int], bool], without: range = range(0)
+    ) -> list[Jump]:
         """The direct branches to low <= place < high, calls too, from functions for which `sources`
-        is true, by their places in `functions`; less is decoded for fewer."""
+        is true, by their places in `functions`, and not from the code `without`; less is decoded
+        for fewer."""
         jumps: list[Jump] = []
         for target, end in self._candidates(low, high):
+            if without.start < end <= without.stop:
+                continue
             source = self.functions.index(end - 1)
             if source is None or not sources(source):
                 continue
@@ -200,7 +217,7 @@ class Code:
 
         Those that leave it, as the last thing that it does, lead to other functions.
         """
-        inside = [at for at in self.flow(function).jumps if not is_entry_row(self.functions, at)]
+        inside = [at for at in self.flow(function).jumps if not self.is_entry_row(at)]
         return not inside or self.leads_inside(function)
 
     def leads_inside(self, function: int) -> bool:
@@ -259,7 +276,7 @@ def _text(image: FileImage, segment: Segment) -> _Text:
     )
 
 
-def _between(places: Addresses, low: int, high: int) -> list[int]:
-    first = bisect_left(places.data, low)
-    last = bisect_left(places.data, high, first)
+def _between(places: array[int], low: int, high: int) -> list[int]:
+    first = bisect_left(places, low)
+    last = bisect_left(places, high, first)
     return places[first:last].tolist() if first < last else []

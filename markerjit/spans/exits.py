@@ -30,7 +30,6 @@ from collections.abc import Iterator
 from enum import Enum
 
 from markerjit.abi import PAGE
-from markerjit.elf.unwind_rows import is_entry_row
 from markerjit.model import Memory
 from markerjit.spans.code import Code, Jump, TargetKind
 from markerjit.spans.openings import (
@@ -187,9 +186,10 @@ def _parts_beside(code: Code, body: int, bodies: list[int]) -> Iterator[int]:
         if _is_part_of(code, other, target, body):
             assert other is not None
             yield other
-        elif not is_entry_row(functions, at):
+        elif not code.is_entry_row(at):
             raise _Left(Unbounded.INSIDE, at)
-    for jump in code.jumps_into(start + 1, end, lambda source: bool(functions.parts[source])):
+    own = range(start, end)
+    for jump in code.jumps_into(start + 1, end, lambda source: bool(functions.parts[source]), own):
         if jump.function != body and not jump.is_call:
             yield jump.function
 
@@ -235,20 +235,20 @@ def _check_own(code: Code, part: int, bodies: list[int]) -> None:
 def _exits(code: Code, body: int, bodies: list[int]) -> Iterator[tuple[int, ExitKind]]:
     functions, flow = code.functions, code.flow(body)
     for at in flow.rets:
-        if not is_entry_row(functions, at):
+        if not code.is_entry_row(at):
             raise _Left(Unbounded.STACK, at)
         yield at, ExitKind.RETURN
     for at, target in flow.leaps:
         other = functions.index(target)
         if other not in bodies:
             yield at, ExitKind.TAIL
-        elif target == int(functions.starts[bodies[0]]) and is_entry_row(functions, at):
+        elif target == int(functions.starts[bodies[0]]) and code.is_entry_row(at):
             pass  # it begins anew: neither left nor entered
     for at in flow.jumps:
-        if is_entry_row(functions, at) and _is_tail(code, body, at):
+        if code.is_entry_row(at) and _is_tail(code, body, at):
             yield at, ExitKind.TAIL
     for at in flow.imports:
-        if not is_entry_row(functions, at):
+        if not code.is_entry_row(at):
             raise _Left(Unbounded.UNEXPLAINED, at)
         yield at, ExitKind.TAIL
 

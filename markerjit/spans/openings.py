@@ -30,7 +30,7 @@ from itertools import islice
 from markerjit.spans.code import Code, TargetKind
 from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import decoder
-from markerjit.x86.flow import is_padding
+from markerjit.x86.flow import is_padding, padding_ends
 from markerjit.x86.forms import HOLE_SIZES, NEAR_LENGTH, SHORT_LENGTH
 from markerjit.x86.relocate import Obstacle, Relocated, Unmovable, ends_block, relocate
 from markerjit.x86.run import Run, whole_instructions
@@ -146,10 +146,10 @@ def best_opening(code: Code, address: int) -> Opening | Closed:
         return Closed(address, tuple(TurnedDown(way, reason, address) for way in Way))
     end = int(code.functions.ends[function])
     body = code.read(address, min(end - address, _LONGEST_RUN))
-    run = whole_instructions(body, address)
+    run = whole_instructions(body, address, NEAR_LENGTH)
     if run.endbr:
         address += run.endbr
-        run = whole_instructions(body[run.endbr :], address)
+        run = whole_instructions(body[run.endbr :], address, NEAR_LENGTH)
     turned_down: list[TurnedDown] = []
     for opening in _openings(code, run):
         if isinstance(opening, Opening):
@@ -215,7 +215,7 @@ def is_free(code: Code, address: int, size: int) -> bool:
     beyond = code.read(address, size + 16)
     return (
         len(padding) == size
-        and any(is_padding(beyond[:length]) for length in range(size, len(beyond) + 1))
+        and any(end >= size for end in padding_ends(beyond))
         and not code.targets(address, address + size)
     )
 
@@ -281,7 +281,7 @@ def _made(code: Code, reach: range, lost: range) -> Iterator[HolePlace]:
     """Instructions that can give room, behind the site first; none of those that are `lost`. Nobody
     enters them anywhere but at the first one, and they are no call and no function's entry."""
     for at in _starts(code, reach, lost.start):
-        run = whole_instructions(code.read(at, _LONGEST_RUN), at)
+        run = whole_instructions(code.read(at, _LONGEST_RUN), at, 2 * NEAR_LENGTH)
         content = run.first(2 * NEAR_LENGTH)
         end = at + len(content)
         if len(content) < 2 * NEAR_LENGTH or (at < lost.stop and lost.start < end):

@@ -50,28 +50,36 @@ class Flow(NamedTuple):
 def flow(code: bytes, address: int) -> Flow:
     """The flow of a function's whole code, which stands at `address`."""
     insns = _instructions(code, address)
-    starts = insns["address"].tolist()
-    ends = (insns["address"] + insns["size"]).tolist()
-    kinds = _kinds()[insns["id"]]
+    sizes = dict(zip(insns["address"].tolist(), insns["size"].tolist(), strict=True))
     branches: dict[int, int] = {}
     leaps: list[tuple[int, int]] = []
+    returns: list[int] = []
     jumps: list[int] = []
     imports: list[int] = []
-    leading = np.flatnonzero(kinds & _BRANCH)
-    for index, text in zip(leading.tolist(), insns["op_str"][leading].tolist(), strict=True):
+    rets: list[int] = []
+    kinds = _kinds()[insns["id"]]
+    (leading,) = kinds.nonzero()
+    starts, texts = insns["address"][leading].tolist(), insns["op_str"][leading].tolist()
+    for start, kind, text in zip(starts, kinds[leading].tolist(), texts, strict=True):
+        end = start + sizes[start]
+        if kind & _RETURNED_TO:
+            returns.append(end)
+        if kind & _RETURN:
+            rets.append(start)
+        if not kind & _BRANCH:
+            continue
         operand = text.partition(b"\0")[0]
         if operand.startswith(b"0x"):
-            target = branches[ends[index]] = int(operand, 16)
-            if not kinds[index] & _RETURNED_TO:
-                leaps.append((starts[index], target))
-        elif kinds[index] & _JUMP:
-            (imports if b"[rip" in operand else jumps).append(starts[index])
-    returns = frozenset(ends[index] for index in np.flatnonzero(kinds & _RETURNED_TO).tolist())
-    rets = tuple(starts[index] for index in np.flatnonzero(kinds & _RETURN).tolist())
-    sizes = dict(zip(starts, insns["size"].tolist(), strict=True))
-    end = ends[-1] if ends else address
+            target = branches[end] = int(operand, 16)
+            if not kind & _RETURNED_TO:
+                leaps.append((start, target))
+        elif kind & _JUMP:
+            (imports if b"[rip" in operand else jumps).append(start)
+    last = next(reversed(sizes), None)
+    end = address if last is None else last + sizes[last]
     return Flow(
-        sizes, branches, tuple(leaps), returns, tuple(jumps), tuple(imports), rets, end
+        sizes, branches, tuple(leaps), frozenset(returns), tuple(jumps), tuple(imports),
+        tuple(rets), end,
     )  # fmt: skip
 
 
@@ -133,12 +141,17 @@ def has_operand(code: bytes, value: int) -> bool:
     )
 
 
-@lru_cache(_PADDINGS)
 def is_padding(code: bytes) -> bool:
     """Whether the bytes are nothing but no-ops and int3, as linkers and compilers fill gaps."""
-    end = 0
+    return not code or len(code) in padding_ends(code)
+
+
+@lru_cache(_PADDINGS)
+def padding_ends(code: bytes) -> tuple[int, ...]:
+    """Where the no-ops and int3 end with which the bytes begin."""
+    ends: list[int] = []
     for start, size, mnemonic, _ in plain_decoder().disasm_lite(code, 0):
         if mnemonic not in ("nop", "int3", "data16 nop"):
-            return False
-        end = start + size
-    return end == len(code)
+            break
+        ends.append(start + size)
+    return tuple(ends)

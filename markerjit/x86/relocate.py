@@ -36,7 +36,13 @@ from capstone import x86_const as x86
 
 from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import decoder, plain_decoder
-from markerjit.x86.forms import JMP_NEAR, JMP_SHORT, NEAR_LENGTH
+from markerjit.x86.forms import (
+    JMP_NEAR,
+    JMP_SHORT,
+    NEAR_LENGTH,
+    displacement_of,
+    is_near_condition,
+)
 
 _RIP_OPERAND = re.compile(r"\[rip[^\]]*\]")
 _PREFIXES = frozenset(b"\x26\x2e\x36\x3e\x64\x65\x66\x67\xf0\xf2\xf3")
@@ -69,6 +75,8 @@ _INDIRECT = 0xFF
 _TO_CALL, _TO_JUMP = 2, 4
 """The operations of opcode ff, in the reg field of its ModRM byte."""
 _RUNS = 1 << 14
+_NOWHERE = 1 << 40
+"""Where an opcode is tried."""
 _PUSH_NEXT = b"\xff\x35"  # push qword ptr [rip + disp32]
 
 
@@ -132,6 +140,15 @@ class _Move(NamedTuple):
     end: int
 
 
+class _Bounds(NamedTuple):
+    """Where an instruction is, where it is going, and the bounds of its run."""
+
+    address: int
+    target: int
+    start: int
+    end: int
+
+
 _Copy = bytes | Obstacle
 
 
@@ -140,65 +157,75 @@ def relocate(code: bytes, address: int, target: int) -> Relocated | Unmovable:
 
     Returns Unmovable where one of them cannot be moved.
     """
-    fixed = _verbatim_run(code)
-    if fixed is not None:
-        places = {address + at: target + at for at in fixed.offsets}
+    run = _split(code)
+    if run.is_verbatim:
+        places = {address + at: target + at for at, *_ in run.pieces}
         return Relocated(
-            address, target, code, MappingProxyType(places), fixed.falls_through, calls=False
+            address, target, code, MappingProxyType(places), run.falls_through, calls=False
         )
     end = address + len(code)
     copy = bytearray()
     places = {}
-    at, falls_through, calls = address, True, False
-    for insn in decoder().disasm(code, address):
+    falls_through, calls = True, False
+    for offset, piece, goes_on in run.pieces:
+        at = address + offset
         if not falls_through:
             return Unmovable(Obstacle.BEHIND_END, at)
-        move = _Move(insn, target + len(copy), address, end)
-        moved = _forbidden(move) or _copy(move)
+        places[at] = target + len(copy)
+        moved: _Copy
+        if goes_on is not None:
+            moved, falls_through, calls = piece, goes_on, False
+        elif opcode := _jump_of(piece):
+            moved = _plain_jump(piece, opcode, _Bounds(at, places[at], address, end))
+            falls_through, calls = len(opcode) > 1, False
+        else:
+            (insn,) = decoder().disasm(piece, at)
+            move = _Move(insn, places[at], address, end)
+            moved = _forbidden(move) or _copy(move)
+            falls_through, calls = not ends_block(insn), bool(insn.group(x86.X86_GRP_CALL))
         if isinstance(moved, Obstacle):
             return Unmovable(moved, at)
-        places[at] = move.target
         copy += moved
-        at += insn.size
-        falls_through = not ends_block(insn)
-        calls = insn.group(x86.X86_GRP_CALL)
-    if at != end:
-        return Unmovable(Obstacle.UNDECODED, at)
+    if run.size != len(code):
+        return Unmovable(Obstacle.UNDECODED, address + run.size)
     return Relocated(
         address, target, bytes(copy), MappingProxyType(places), falls_through and not calls, calls
     )
 
 
-class _Verbatim(NamedTuple):
-    """A run whose copy is the same at every address: where its instructions begin, and whether what
-    stands behind them is executed next."""
+class _Run(NamedTuple):
+    """The instructions of a run: where each begins, its code, and of one that is copied as it is,
+    to any address, whether the next one follows; None of all others. How many bytes they have;
+    whether all are copied so; and then whether what stands behind them is executed next."""
 
-    offsets: tuple[int, ...]
+    pieces: tuple[tuple[int, bytes, bool | None], ...]
+    size: int
+    is_verbatim: bool
     falls_through: bool
 
 
 @lru_cache(_RUNS)
-def _verbatim_run(code: bytes) -> _Verbatim | None:
-    """The run, if no instruction of it depends on its address. Most runs are pushes and pops, and
-    the same in thousands of functions."""
-    offsets: list[int] = []
-    at, falls_through = 0, True
+def _split(code: bytes) -> _Run:
+    """The instructions of a run. Most are pushes and pops, and the same in thousands of
+    functions."""
+    pieces: list[tuple[int, bytes, bool | None]] = []
+    at = 0
     for _, size, *_ in plain_decoder().disasm_lite(code, 0):
-        if not falls_through:
-            return None
-        goes_on = _goes_on_verbatim(code[at : at + size])
-        if goes_on is None:
-            return None
-        offsets.append(at)
+        piece = code[at : at + size]
+        pieces.append((at, piece, _goes_on_verbatim(piece)))
         at += size
-        falls_through = goes_on
-    return _Verbatim(tuple(offsets), falls_through) if at == len(code) else None
+    is_verbatim = at == len(code) and all(goes_on for *_, goes_on in pieces[:-1])
+    falls_through = pieces[-1][-1] if pieces else True
+    is_verbatim = is_verbatim and falls_through is not None
+    return _Run(tuple(pieces), at, is_verbatim, bool(falls_through))
 
 
 @lru_cache(_RUNS)
 def _goes_on_verbatim(code: bytes) -> bool | None:
     """Of an instruction that is copied as it is, to any address, whether the next one follows; None
     of all others, such as those with an operand relative to rip."""
+    if _jump_of(code):
+        return None
     (insn,) = decoder().disasm(code, 0)
     move = _Move(insn, 0, 0, insn.size)
     is_call = insn.group(x86.X86_GRP_CALL)
@@ -346,6 +373,48 @@ def _branch(move: _Move) -> _Copy:
     else:
         make = _near_jump
     return make(move, branch_target, prefixes)
+
+
+def _jump_of(code: bytes) -> bytes:
+    """The opcode with 32 bits of a direct jump without prefixes; b"" of all others."""
+    first = code[0]
+    if (first == JMP_NEAR and len(code) == NEAR_LENGTH) or (first == JMP_SHORT and len(code) == 2):
+        return bytes([JMP_NEAR])
+    if is_near_condition(code):
+        return code[:2]
+    if first & 0xF0 == 0x70 and len(code) == 2:
+        return bytes([0x0F, 0x80 | first & 0xF])
+    return b""
+
+
+def _plain_jump(code: bytes, opcode: bytes, bounds: _Bounds) -> _Copy:
+    """A direct jump, whose opcode with 32 bits this is."""
+    branch_target = bounds.address + len(code) + displacement_of(code)
+    if bounds.start < branch_target < bounds.end:
+        return Obstacle.INTO_SPAN
+    distance = _displacement(branch_target - bounds.target - len(opcode) - 4)
+    if distance is None:
+        return Obstacle.OUT_OF_REACH
+    size = 4 if len(code) > 2 else 1
+    if not _is_same_jump(code[:-size], size, opcode):
+        return Obstacle.DISAGREEMENT
+    return opcode + distance
+
+
+@lru_cache
+def _is_same_jump(old: bytes, size: int, new: bytes) -> bool:
+    """Whether jumps with these opcodes mean the same, the old one with a displacement of so many
+    bytes."""
+    for distance in (0x55, -0x66):
+        before = old + distance.to_bytes(size, "little", signed=True)
+        end = len(before) + distance - len(new) - 4
+        after = new + end.to_bytes(4, "little", signed=True)
+        decoded = [*_decode(before, _NOWHERE), *_decode(after, _NOWHERE)]
+        if len(decoded) != 2 or decoded[0].size != len(before) or decoded[1].size != len(after):
+            return False
+        if _meaning(decoded[0]) != _meaning(decoded[1]):
+            return False
+    return True
 
 
 def _near_jump(move: _Move, branch_target: int, prefixes: bytes) -> _Copy:

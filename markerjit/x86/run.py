@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 
 from capstone import x86_const as x86
@@ -45,22 +46,24 @@ class Run(NamedTuple):
         return b"".join(self.codes[:count])
 
 
-def whole_instructions(code: bytes, address: int) -> Run:
-    """The instructions at an address up to the end of their block, or of `code`.
+def whole_instructions(code: bytes, address: int, enough: int = sys.maxsize) -> Run:
+    """The instructions at an address up to the end of their block, or of `code`; no more than have
+    `enough` bytes.
 
     A call is the last of a run: what it returns to has to stay where it is.
     """
     codes: list[bytes] = []
     no_op: list[bool] = []
     endbr = at = 0
-    for _, size, *_ in plain_decoder().disasm_lite(code, address):
+    most = enough if enough < len(code) else 0  # of instructions; 0: all
+    for _, size, mnemonic, _ in plain_decoder().disasm_lite(code, address, most):
         codes.append(code[at : at + size])
         at += size
-        kind = _kind(codes[-1])
+        kind = _kind_of(mnemonic, codes[-1])
         no_op.append(kind.no_op)
         if kind.endbr and len(codes) == 1:
             endbr = size
-        if kind.ends or kind.calls:
+        if kind.ends or kind.calls or at >= enough:
             return Run(address, tuple(codes), tuple(no_op), kind.ends, None, endbr)
     undecoded = Obstacle.UNDECODED if len(code) - at > 15 else None
     return Run(address, tuple(codes), tuple(no_op), False, undecoded, endbr)
@@ -73,6 +76,22 @@ class _Kind(NamedTuple):
     endbr: bool
     ends: bool
     calls: bool
+
+
+def _kind_of(mnemonic: str, code: bytes) -> _Kind:
+    """What an instruction is. For nearly all the mnemonic says it: those of one have one number of
+    capstone's, and but for transfers one kind."""
+    if mnemonic in _PLAIN_MNEMONICS:
+        return _PLAIN
+    kind = _kind(code)
+    if kind == _PLAIN and mnemonic.isalnum() and not mnemonic.startswith(_TRANSFERS):
+        _PLAIN_MNEMONICS.add(mnemonic)
+    return kind
+
+
+_PLAIN = _Kind(no_op=False, endbr=False, ends=False, calls=False)
+_TRANSFERS = ("j", "lcall", "ljmp", "loop", "call", "ret", "iret", "sys", "int", "ud", "hlt", "nop")
+_PLAIN_MNEMONICS: set[str] = set()
 
 
 @lru_cache(_KINDS)

@@ -7,6 +7,7 @@ are, and a decoder that knows where instructions begin rejects the others (flow.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 
 import numpy as np
@@ -30,20 +31,20 @@ class Candidates(NamedTuple):
     """Places that could lead somewhere, sorted by target.
 
     `ends` is where the displacement or operand of each ends, and with it most instructions.
+    `searched` are the targets as `in_order` has them.
     """
 
     targets: Addresses
     ends: Addresses
+    searched: array[int]
 
     def into(self, low: int, high: int) -> list[tuple[int, int]]:
         """Target and end of those with low <= target < high."""
-        first = bisect_left(self.targets.data, low)
-        last = bisect_left(self.targets.data, high, first)
+        first = bisect_left(self.searched, low)
+        last = bisect_left(self.searched, high, first)
         if first == last:
             return []
-        return list(
-            zip(self.targets[first:last].tolist(), self.ends[first:last].tolist(), strict=True)
-        )
+        return list(zip(self.searched[first:last], self.ends[first:last].tolist(), strict=True))
 
 
 def near_branches(code: bytes, address: int) -> Candidates:
@@ -123,4 +124,10 @@ def _reached(data: NDArray[np.uint8], places: Addresses, address: int) -> Candid
 
 def _sorted(targets: Addresses, ends: Addresses) -> Candidates:
     order = np.argsort(targets, kind="stable")
-    return Candidates(targets[order], ends[order])
+    targets = targets[order]
+    return Candidates(targets, ends[order], in_order(targets))
+
+
+def in_order(places: Addresses) -> array[int]:
+    """Sorted places for `bisect`, which asks numpy for each number three times as long."""
+    return array("q", places.astype("<i8").tobytes())
