@@ -183,7 +183,7 @@ class FastPaths:
             thread_id=way.thread_id, rsp=way.rsp, fields=way.fields,
             time=way.time if way.time is Time.NONE else Time.TSC,
         )  # fmt: skip
-        self._layouts: dict[int, tuple[Recording, Layout | None]] = {}
+        self._known: dict[int, tuple[Recording, Fast]] = {}
         control, geometry = arena.facts, arena.geometry
         markers = geometry.max_markers
         self._machine = Machine(
@@ -201,24 +201,23 @@ class FastPaths:
         """That of an event's stub; None where threads have no restartable sequences."""
         if not self._machine.rseq:
             return None
-        layout = self._layout_for(signature)
-        words = self._words
-        if layout:
-            words = (*words, (_ANY_TAG, int.from_bytes(tag_of(layout), "little")))
-        return Fast(self._machine, layout, words, number_of(self._way, signature))
+        made = recording_alike(signature, self._way)  # the same value for all that are alike
+        known = self._known.get(id(made))
+        if known is None:
+            layout, words = self._layout_of(made), self._words
+            if layout:
+                words = (*words, (_ANY_TAG, int.from_bytes(tag_of(layout), "little")))
+            fast = Fast(self._machine, layout, words, number_of(self._way, signature))
+            known = self._known[id(made)] = made, fast
+        return known[1]
 
-    def _layout_for(self, signature: Signature) -> Layout | None:
+    def _layout_of(self, made: Recording) -> Layout | None:
         """Of an event's records; None where no code of its own is made for them, or a text is
         among them."""
-        made = recording_alike(signature, self._way)  # the same value for all that are alike
-        known = self._layouts.get(id(made))
-        if known is None:
-            layout = None
-            if takes_a_recorder(made, self._arena.facts):
-                shape = shape_of(0, 0, made.entry(), preserving=True)
-                layout = None if shape.has_text else layout_of(shape)
-            known = self._layouts[id(made)] = made, layout
-        return known[1]
+        if not takes_a_recorder(made, self._arena.facts):
+            return None
+        shape = shape_of(0, 0, made.entry(), preserving=True)
+        return None if shape.has_text else layout_of(shape)
 
 
 def can_be_fast(args: Sequence[CType], operands: Sequence[Operand]) -> bool:

@@ -18,6 +18,7 @@ What this does not do: open anything (stubs.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 
@@ -182,17 +183,25 @@ def _site(entry: UsdtSite, leaving: Exit | None) -> UsdtSite:
 
 def with_arguments(site: UsdtSite, entry: UsdtSite) -> UsdtSite:
     """An exit whose event has the arguments of the entry, too."""
-    args = entry.signature.args[:STASH_ARGS]
-    words = entry.signature.format.split(" ")[: 2 * len(args)]  # the names and conversions
+    words, args, kept = _kept_of(entry.signature.format, entry.signature.args)
     name, format_, own = site.signature
-    kept = [Kept(index) for index in range(len(args))]
-    signature = Signature(
-        name, " ".join((format_, _DURATION[0], *words)).lstrip(), (*own, _DURATION[1], *args)
-    )
+    signature = Signature(name, f"{format_} {words}".lstrip(), own + args)
     operands, text, semaphore = site.recipe
     text = f"{text} {entry.recipe.text}".strip()
-    recipe = Recipe((*operands, Duration(), *kept), text, semaphore)
+    recipe = Recipe((*operands, *kept), text, semaphore)
     return site._replace(signature=signature, recipe=recipe, enters=entry)
+
+
+@lru_cache(1 << 12)
+def _kept_of(
+    format_: str, args: tuple[CType, ...]
+) -> tuple[str, tuple[CType, ...], tuple[Operand, ...]]:
+    """What exits have of an entry with this format: the duration and arguments, with the names and
+    conversions, their types and operands."""
+    args = args[:STASH_ARGS]
+    words = format_.split(" ")[: 2 * len(args)]
+    kept = (Kept(index) for index in range(len(args)))
+    return " ".join((_DURATION[0], *words)), (_DURATION[1], *args), (Duration(), *kept)
 
 
 def unnamed_exit(site: UsdtSite) -> UsdtSite:

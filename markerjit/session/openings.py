@@ -38,7 +38,7 @@ import markerjit.elf as elf
 import markerjit.spans as spans
 import markerjit.x86 as x86
 from markerjit.elf import FileImage
-from markerjit.elf.image import PF_X, PT_LOAD
+from markerjit.elf.code_reader import ReadCode, code_reader
 from markerjit.errors import MemoryFault
 from markerjit.sites.remembered import recall, remember
 from markerjit.spans.calls import best_opening_of_call
@@ -59,7 +59,6 @@ def silent(what: str, done: float) -> None:
     """Report no progress."""
 
 
-_ReadCode = Callable[[int, int], bytes]
 _MAX_ENTRY = 1 << 24
 _MOST_READ = 4
 _READ: dict[str, tuple[str, int, str, dict[int, Any]]] = {}
@@ -210,7 +209,7 @@ def _recalled(question: _Question[A], image: FileImage, name: str) -> dict[int, 
             int(address): question.decode(value) for address, value in entry["openings"].items()
         }
         openings = (each for answer in answers.values() for each in question.openings(answer))
-        read_code = _reading(image)
+        read_code = code_reader(image)
         if all(_has_code(read_code, opening) for opening in openings):
             while len(_READ) >= _MOST_READ:
                 del _READ[next(iter(_READ))]
@@ -221,24 +220,7 @@ def _recalled(question: _Question[A], image: FileImage, name: str) -> dict[int, 
     return {}
 
 
-def _reading(image: FileImage) -> _ReadCode:
-    """A reader of an object's code, which is read from the file at once: there are thousands of
-    places to compare."""
-    codes = [
-        (each.address, image.read(each.address, each.file_size))
-        for each in image.segments if each.type == PT_LOAD and each.flags & PF_X
-    ]  # fmt: skip
-
-    def read(address: int, size: int) -> bytes:
-        for start, code in codes:
-            if start <= address <= start + len(code) - size:
-                return code[address - start : address - start + size]
-        return image.read(address, size)
-
-    return read
-
-
-def _has_code(read: _ReadCode, opening: Opening | Closed) -> bool:
+def _has_code(read: ReadCode, opening: Opening | Closed) -> bool:
     if isinstance(opening, Closed):
         return True
     if read(opening.address, len(opening.code)) != opening.code:

@@ -29,6 +29,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from markerjit.elf import FileImage, Read
+from markerjit.elf.code_reader import ReadCode, code_reader
 from markerjit.elf.function_names import function_names
 from markerjit.elf.functions import Functions, NoFunctions
 from markerjit.elf.prototypes import Prototype, Prototypes, has_reader, prototypes_of
@@ -68,6 +69,8 @@ COLD = ".cold"
 """Behind the name of a part that a compiler has split off: nobody calls it."""
 _AT = "+0x"
 _PLACE = re.compile(r"\+0x([0-9a-f]{1,16})$", re.ASCII)
+_MANY = 64
+"""Functions for which all code is read at once."""
 _LONGEST = len(ENDBR64) + NEAR_LENGTH
 
 
@@ -225,6 +228,8 @@ def unnamed(site: UsdtSite) -> UsdtSite:
 
 def canonical(names: Sequence[str]) -> str:
     """The one of a function's names by which it is known here."""
+    if len(names) == 1:
+        return names[0]
     return min(names, key=lambda text: (len(text) - len(text.lstrip("_")), len(text), text))
 
 
@@ -260,7 +265,13 @@ class NamedFunctions:
         self.symbols = function_names(image)
         self._image = image
         self._mapped = mapped
+        self._file = os.path.basename(mapped.path)
+        self._asked = 0
         self._known: dict[int, Prototype | None] = {}
+
+    @cached_property
+    def _code(self) -> ReadCode:
+        return code_reader(self._image)
 
     @cached_property
     def _prototypes(self) -> Prototypes | None:
@@ -283,7 +294,7 @@ class NamedFunctions:
         return names
 
     def _place(self, entry: int) -> str:
-        return f"{os.path.basename(self._mapped.path)}{_AT}{entry:x}"
+        return f"{self._file}{_AT}{entry:x}"
 
     def at_places(self, name: str) -> Iterator[UsdtSite]:
         """The sites of functions without symbols that are known by their file and address; none for
@@ -322,7 +333,7 @@ class NamedFunctions:
         code = b""
         for size in (_LONGEST, 1):  # the last function of a segment may be short
             try:
-                code = self._image.read(entry, size)
+                code = self._read(entry, size)
             except MemoryFault:
                 continue
             break
@@ -334,14 +345,18 @@ class NamedFunctions:
         signature, recipe = self.described(entry)
         prototype = self._prototype(entry)
         return UsdtSite(
-            signature._replace(name=PREFIX + symbol),
-            Place(mapped, offset, f"{os.path.basename(mapped.path)}+{entry:#x}"),
+            Signature(PREFIX + symbol, signature.format, signature.args),
+            Place(mapped, offset, f"{self._file}+{entry:#x}"),
             RemoteAddress(offset + mapped.bias),
             form,
             recipe,
             returned=returned(prototype) if prototype else None,
             types=tuple(each.text for each in passed(prototype)) if prototype else (),
         )
+
+    def _read(self, address: int, size: int) -> bytes:
+        self._asked += 1
+        return self._code(address, size) if self._asked > _MANY else self._image.read(address, size)
 
     def described(self, entry: int) -> tuple[Signature, Recipe]:
         """The arguments of a function, and where they are; registers where they are not known. The

@@ -169,6 +169,8 @@ def is_of(name: ProbeName, symbol: str, path: str) -> bool:
 
 def is_named(glob: str, symbol: str) -> bool:
     """By the symbol, or as it was written in C++, with its parameters or without."""
+    if glob == "*":
+        return True
     return any(fnmatchcase(spelling, glob) for spelling in _spellings(symbol))
 
 
