@@ -13,7 +13,7 @@ from enum import Enum
 from markerjit.printable import printable
 
 _BEFORE_CARET = 60
-"""Characters of an expression that are shown before a place in it, and from there on."""
+"""Characters of an expression that are shown before a place in it, and from that place on."""
 _MOST_SHOWN = 200
 """Characters of a name that are shown."""
 
@@ -75,7 +75,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _printable(text: str) -> str:
-    """With a place for each character, so that carets stand below the right ones."""
+    """The text with one cell for each character, so that carets stand below the right ones."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
@@ -137,7 +137,7 @@ class BadTrace(MarkerError):
 
 
 class BadQuestion(MarkerError):
-    """An expression cannot be asked: it is wrong in itself, or with the fields that there are.
+    """An expression cannot be asked: it is malformed, or does not fit the fields that exist.
 
     The message is one sentence. The expression with carets under the place, and the names that
     exist, are notes of the exception, a line each.
@@ -254,7 +254,8 @@ class ChangeFailed(MarkerError):
 
 
 class NotVerified(ChangeFailed):
-    """An edit did not read back as it was written; all was rolled back. `found` was read."""
+    """An edit did not read back as it was written; all was rolled back. `found` is what was
+    read."""
 
     def __init__(self, index: int, found: bytes) -> None:
         super().__init__(

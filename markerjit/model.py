@@ -27,8 +27,8 @@ RemoteAddress = NewType("RemoteAddress", int)
 
 
 class Kind(StrEnum):
-    """How a marker's site is compiled, which is the name of its form: MJ_KIND_* of abi.h explains
-    each. Sites that are no markers have forms of other names."""
+    """How a marker's site is compiled, which is the name of its form. MJ_KIND_* of abi.h explains
+    each. Sites that are not of markers have forms with other names."""
 
     JUMP = "jump"
     NOP = "nop"
@@ -56,8 +56,9 @@ class Mode(Enum):
 
 
 class Quiescence(Enum):
-    """How threads are kept from harm while code changes: the name of a strategy; its docstring
-    (markerjit/quiesce/strategies.py) says what it proves. SIGNALS is for one's own process only."""
+    """How threads are kept from harm while code changes: the name of a strategy. Its docstring
+    (markerjit/quiesce/strategies.py) says what it proves. SIGNALS works only in the controller's
+    own process."""
 
     STOP = "stop"
     MEMBARRIER = "membarrier"
@@ -69,9 +70,9 @@ class Quiescence(Enum):
 
 
 class Seccomp(Enum):
-    """What is done about seccomp filters of a target. READ runs them on each system call that is
-    needed, and refuses where one is not allowed. TRUST_ERRNO takes the caller's word that they
-    answer with an error and never kill."""
+    """What is done about a target's seccomp filters. READ runs the filters on each system call that
+    is needed, and refuses if a call is not allowed. TRUST_ERRNO takes the caller's word that the
+    filters answer with an error and never kill."""
 
     READ = "read"
     TRUST_ERRNO = "trust-errno"
@@ -146,10 +147,10 @@ class Field(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """What an event is, wherever it happens: its name, its format and its arguments' C types.
+    """What an event is, independent of where it happens: its name, format and arguments' C types.
 
-    Marker notes, events of probes in C and sites of several objects share one when their records
-    are read alike: then they share an entry of the runtime, too.
+    Marker notes, events of probes in C and sites of several objects share a signature when their
+    records are read alike. They then share an entry of the runtime, too.
     """
 
     name: str
@@ -158,7 +159,7 @@ class Signature(NamedTuple):
 
     @property
     def text(self) -> str:
-        """All of it as one text, whose hash the runtime's entry has."""
+        """The whole signature as one text. The runtime's entry has its hash."""
         return f"{self.name}\0{self.format}\0{_text_of(self.args)}"
 
 
@@ -169,7 +170,7 @@ def _text_of(args: tuple[CType, ...]) -> str:
 
 
 class MappedObject(NamedTuple):
-    """A file, or what was one, mapped into the target.
+    """A file mapped into the target, which may have been deleted since.
 
     path       as /proc/PID/maps shows it, without a trailing " (deleted)"
     bias       what to add to an address of the object file to get one of the target
@@ -199,17 +200,17 @@ class Place(NamedTuple):
 class Form(NamedTuple):
     """What stands at the head of a site, and what may.
 
-    name    for people, and for JSON; of a marker how it was compiled: a Kind
+    name    for people, and for JSON; for a marker it says how it was compiled: a Kind
     head    the bytes that change, as they are while the site is dormant
-    tail    has to stand behind them, and never changes
+    tail    the bytes that must follow the head; they never change
     ways    the head by mode, for each mode that the site can be switched on with, the best first
-    inside  where in the head other instructions begin, counted from its start; (): it is one
+    inside  offsets in the head at which other instructions begin; () if the head is one
             instruction, or a part of one
     lead    how many bytes of the instruction stand before the head
-    closed  why there is no way, as a clause; "" where the name of the form says it
+    closed  why the site cannot be switched, as a clause; "" where the form's name says it
 
-    The head is empty where the slot alone decides: then nothing of the code changes, and there is
-    one way. Without any way a site cannot be switched.
+    The head is empty where the slot alone decides. Then no code changes, and there is one way. A
+    site without any way cannot be switched.
     """
 
     name: str
@@ -227,7 +228,7 @@ class Form(NamedTuple):
 
     @property
     def is_decided_by_slot(self) -> bool:
-        """Whether the slot itself decides, and not code."""
+        """Whether the slot alone decides, so that no code changes."""
         return not self.head and bool(self.ways)
 
     def __hash__(self) -> int:
@@ -237,8 +238,8 @@ class Form(NamedTuple):
 class Hole(NamedTuple):
     """Bytes near a site that hold the long jump to its stub, while a short jump opens its head.
 
-    The long jump is the last five bytes of `after`, and something before it changes or is lost with
-    it: a thread that is about to execute the long jump is inside.
+    The long jump is the last five bytes of `after`. Bytes before it change or are lost with it. A
+    thread that is about to execute the long jump is inside.
 
     before  what stands there while the site is closed, or opened by a breakpoint
     after   what stands there while it is opened by the short jump
@@ -252,17 +253,19 @@ class Hole(NamedTuple):
 
 
 class Body(NamedTuple):
-    """What loads the arguments and calls the probe in the slot; 0 where there is none of it.
+    """The code that loads the arguments and calls the probe in the slot. A part that does not exist
+    is 0.
 
     slot    where the probe and its data are
-    entry   where the body begins
-    end     where the program goes on behind the site
-    idle    what the slot's probe is while nothing is on
+    entry   the start of the body
+    end     the address behind the site at which the program goes on
+    idle    the slot's probe while nothing is on
     inline  the body has code of the program's own too, besides the call of the probe
     preserving  the probe gets a block of words and changes no register (abi.h, struct mj_slot);
                 otherwise it is called as a C function
-    semaphore   where the program has the 16-bit count of those that look at the site
-    hole        through which a jump at the head leads here; None where it leads here itself
+    semaphore   the address of the program's 16-bit count of the tracers attached to the site
+    hole        the hole that a jump at the head goes through; None where the jump leads here
+                directly
     covers      how many bytes of the program's instructions the body has copies of; 0 for a body
                 that a compiler made
     """
@@ -279,10 +282,10 @@ class Body(NamedTuple):
 
 
 class Site(NamedTuple):
-    """One place in the code of the target that can be opened, or of a file: then the bias of its
-    object is 0.
+    """One place in the code of the target, or of a file, that can be opened. In a file the bias of
+    the object is 0.
 
-    A compiler has made the body, or we have, from the recipe of a UsdtSite.
+    The body was made by a compiler, or by us from the recipe of a UsdtSite.
     """
 
     signature: Signature
@@ -298,7 +301,7 @@ class Site(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The same, as events and statuses call it."""
+        """The marker's name, as events and statuses show it."""
         return self.signature.name
 
     @property
@@ -387,14 +390,15 @@ class Static(NamedTuple):
 
 
 class Constant(NamedTuple):
-    """A value that the compiler knew. An address in the target, where it is that of a symbol."""
+    """A value that the compiler knew. It is an address in the target if it came from a symbol."""
 
     value: int
     symbol: str = ""
 
 
 class Kept(NamedTuple):
-    """At an exit: the argument of this number as the function's entry has kept it, from 0 on."""
+    """At an exit: the argument with this number, counted from 0, as the function's entry kept
+    it."""
 
     number: int
 
@@ -410,12 +414,12 @@ Operand = General | HighByte | Vector | Memory | Static | Constant | Kept | Dura
 
 
 class Recipe(NamedTuple):
-    """What a body for a site that nobody prepared has to do.
+    """What a body must do for a site that no compiler prepared.
 
-    operands   of the arguments of its signature, in their order
-    text       the same for people, as the compiler wrote them, in its order
-    semaphore  where the program has the 16-bit count of those that look at the probe, without which
-               it may skip the site; 0 where it has none
+    operands   where the arguments of the signature are, in their order
+    text       the operands for people, as the compiler wrote them, in its order
+    semaphore  the address of the program's 16-bit count of the tracers attached to the probe, which
+               may skip the site while the count is 0; 0 where there is no count
     """
 
     operands: tuple[Operand, ...]
@@ -424,8 +428,8 @@ class Recipe(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """What a function returns, as fields of the event of a return: format and types as in
-    Signature, and where they are."""
+    """What a function returns, as fields of the event of a return. Format and types are as in
+    Signature; the operands say where the values are."""
 
     format: str
     args: tuple[CType, ...]
@@ -433,17 +437,18 @@ class Returned(NamedTuple):
 
 
 class UsdtSite(NamedTuple):
-    """One place in the code of the target, or of a file, where a USDT probe is. The fields are
-    those of a Site, with a recipe for the body that no compiler has made.
+    """One place in the code of the target, or of a file, where a USDT probe is. It has the fields
+    of a Site, and a recipe for the body that no compiler made.
 
     The signature's name is `provider:name`. The form's head is the no-op at the site.
 
-    Functions have such sites, too. Where one is left the site is the first of the instructions that
-    are lost, and the last of those leaves it.
+    Functions have such sites, too. The site of an exit is the first of the instructions that are
+    lost, and the last of these leaves the function.
 
-    leaves    where that function is entered, as an address of the object file; None of other sites
-    enters    the entry whose arguments the site has as operands; None where it has none
-    returned  of an entry: what the function returns; None where it is not known
+    leaves    the entry of the function that is left, as an address of the object file; None for
+              other sites
+    enters    the entry whose arguments are the operands of the site; None where there are none
+    returned  at an entry: what the function returns; None where it is not known
     types     of an entry: the C types of its arguments, "" for one that is none; () where they are
               not known
     """
@@ -460,7 +465,7 @@ class UsdtSite(NamedTuple):
 
 
 Value = int | float | bool | str | bytes | None
-"""A decoded field: None is a NULL string, bytes are what is no text."""
+"""A decoded field. None is a NULL string; bytes are a string that is not valid text."""
 
 
 class Origin(NamedTuple):
@@ -492,12 +497,12 @@ class Event(NamedTuple):
 
     @property
     def origin(self) -> Origin:
-        """Where it comes from. Events of one origin share it: see `event_type`."""
+        """Where the event comes from. Events of one origin share it: see `event_type`."""
         return _UNKNOWN
 
     @property
     def pid(self) -> int:
-        """The process, 0 where it is not known."""
+        """The process; 0 where it is not known."""
         return self.origin.pid
 
     @property
@@ -553,8 +558,8 @@ class Event(NamedTuple):
 
 @lru_cache(maxsize=256)
 def event_type(origin: Origin) -> type[Event]:
-    """The type of the events of one origin. It is the type that has the origin, so that an event is
-    no larger for it, and is made as fast as a tuple."""
+    """The type of the events of one origin. The type holds the origin, so that an event is no
+    larger and is made as fast as a tuple."""
     return type("Event", (Event,), {"__slots__": (), "origin": origin, "__module__": __name__})
 
 
@@ -568,8 +573,9 @@ class Change(NamedTuple):
 
     `what` is for people; `code` says whether threads execute the bytes. `new` is empty while it is
     not known: in a plan made before the runtime is in the target. `quiet` is for data: no thread
-    reads it now, because the sites that would are closed. `completion` is where a thread goes on
-    that comes to a breakpoint in the place of the instruction, if it can be said so simply.
+    reads it now, because the sites that use it are closed. `completion` is the address at which a
+    thread continues after it has hit a breakpoint in place of the instruction, if one address says
+    it all.
     """
 
     address: RemoteAddress
