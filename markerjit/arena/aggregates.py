@@ -1,10 +1,11 @@
 """The aggregates of an arena: tables of keys and words that the runtime counts up, for one reader.
 
-An entry says where the memory of an aggregate is; what no entry has is free. Its ticket is written
-last when it comes, and first when it goes. A thread of the target that comes late finds another
-ticket, and leaves the memory alone. One that has seen the ticket may still be at work. So the
-memory of an aggregate that went belongs to its entry until `reclaim`, before the next one is made:
-that has all threads stopped, and looks whether one is inside (native/src/runtime/aggregate.c).
+An entry says where the memory of an aggregate is. Memory that no entry names is free. The ticket is
+written last when an aggregate is made, and first when it ends. A thread of the target that comes
+late finds another ticket and leaves the memory alone. A thread that has seen the ticket may still
+be at work. So the memory of an ended aggregate belongs to its entry until `reclaim`, which runs
+before the next aggregate is made. `reclaim` stops all threads and checks that none is inside
+(native/src/runtime/aggregate.c).
 
 A reader that is killed leaves its entry: the next controller switches its markers off and frees it
 (session/left_aggregates.py).
@@ -34,8 +35,8 @@ _WORD = 8
 _TICKETS = (1 << 64) // AGGREGATES
 _DIRECTORY = page_up(AGGREGATES * abi.AGGREGATE_SIZE)
 ROOM_WITHOUT_KEY = 8
-"""Numbers that all events share where there is no key: threads that add the first events at once
-may each give it one."""
+"""Numbers that all events share where there is no key. Threads that add the first events at the
+same time may each assign a number."""
 
 
 class Size(NamedTuple):
@@ -97,20 +98,20 @@ class Size(NamedTuple):
 
 
 class Ticks(NamedTuple):
-    """The clock of pairs: the nanoseconds of a tick, times 2 ** 32, and after how many ticks a
-    begin that waits may give its place to another one."""
+    """The clock of pairs: the nanoseconds of a tick times 2 ** 32, and the number of ticks after
+    which a waiting begin may give its place to another begin."""
 
     tick_ns: int = 0
     forget: int = 0
 
 
 NO_TICKS = Ticks()
-"""Of what has no clock."""
+"""The clock of an aggregate that needs none."""
 
 
 class Aggregate(NamedTuple):
-    """An aggregate that is there. `extent` is its memory, offsets; `keys`, `values` and `slow` are
-    in it, and the values of the next ring `stride` bytes further."""
+    """An aggregate that exists. `extent` is its memory, offsets; `keys`, `values` and `slow` are in
+    it, and the values of the next ring `stride` bytes further."""
 
     ticket: int
     size: Size
@@ -123,7 +124,7 @@ class Aggregate(NamedTuple):
 
     @property
     def is_left(self) -> bool:
-        """Whether its reader runs no more."""
+        """Whether its reader has ended."""
         return is_gone(self.owner)
 
 
@@ -147,8 +148,8 @@ class Pairs(NamedTuple):
 
 
 class Aggregates:
-    """The aggregates of an arena that process `pid` has. The caller of what makes or frees one must
-    hold the target's lock."""
+    """The aggregates of the arena of process `pid`. A caller that makes or frees one must hold the
+    target's lock."""
 
     def __init__(
         self, pid: int, store: FileStore | MemoryStore, control: ControlBlock, geometry: Geometry
@@ -164,7 +165,8 @@ class Aggregates:
         self._memory = Extent(part.offset + _DIRECTORY, part.offset + part.size)
 
     def all(self) -> list[Aggregate]:
-        """Those that are there. What makes no sense is left out: the target can write there."""
+        """The aggregates that exist. Entries that make no sense are left out: the target can write
+        there."""
         if not self._table.part.entries or not self._control.number("aggregates_made"):
             return []
         entries = self._table.read_many(0, AGGREGATES)
@@ -177,7 +179,7 @@ class Aggregates:
         return self._checked(entry) if ticket and entry.ticket == ticket else None
 
     def make(self, size: Size, ticks: Ticks = NO_TICKS) -> Aggregate:
-        """A new one, which we read. Raises Refused where there is no room."""
+        """A new aggregate, with us as its reader. Raises Refused where there is no room."""
         entries = self._table.read_many(0, self._table.part.entries)
         free = (at for at, entry in enumerate(entries) if not entry.ticket and not entry.went)
         index = next(free, None)
@@ -210,7 +212,7 @@ class Aggregates:
         return aggregate
 
     def _gaps(self) -> Iterator[Extent]:
-        """The memory that no aggregate has, also none that went."""
+        """The memory that belongs to no aggregate, not even to an ended one."""
         taken = [other.extent for other in self.all()] + [_extent(each) for each in self._went()]
         return gaps(self._memory, taken)
 
@@ -218,8 +220,8 @@ class Aggregates:
         return size.key_bytes + size.stride * self._rings + size.slow_bytes
 
     def free(self, ticket: int) -> None:
-        """End an aggregate: nobody adds to it any more. Its memory takes no room in the machine,
-        and is another's only after `reclaim`."""
+        """End an aggregate: nothing is added to it any more. Its pages are given back to the
+        machine; its addresses can be used again only after `reclaim`."""
         aggregate = self.find(ticket)
         if aggregate:
             self._write(ticket, "went", ticket)
@@ -227,9 +229,9 @@ class Aggregates:
             self._store.release(aggregate.extent.start, _size(aggregate.extent))
 
     def reclaim(self, stop: Callable[[], None], is_entered: Callable[[int], bool]) -> None:
-        """Have the memory of aggregates that went for another one. `stop` has all threads of the
-        process stopped for a moment, and `is_entered` says of a ticket whether a thread is in the
-        memory. Where one stays there, or the threads cannot be stopped, it is left for later."""
+        """Free the memory of ended aggregates. `stop` stops all threads of the process for a
+        moment, and `is_entered` says whether a thread is in the memory of a ticket. If a thread is
+        inside, or the threads cannot be stopped, the memory is left for later."""
         went = self._went()
         if all(entry.lost for entry in went):
             return
@@ -242,8 +244,9 @@ class Aggregates:
                 self._write(int(entry.went), "went", 0)
 
     def lose(self, ticket: int) -> None:
-        """Before a marker that added to this aggregate gets another one: if that went and a thread
-        is still inside, nobody will know when it leaves, and the memory stays as it is."""
+        """Call this before a marker that added to this aggregate gets another one. If the old
+        aggregate has ended and a thread is still inside, nothing will tell when the thread leaves,
+        so the memory is never reused."""
         entry = self._table.read(ticket % AGGREGATES)
         if ticket and entry.went == ticket and not entry.ticket:
             self._table.write_field(ticket % AGGREGATES, "lost", b"\1\0\0\0")
@@ -277,7 +280,7 @@ class Aggregates:
         return Words(self._keys(aggregate.keys, size.key_words, size.mask, used), rings)
 
     def copy_pairs(self, aggregate: Aggregate) -> Pairs:
-        """The same of pairs."""
+        """All that is in an aggregate of pairs now."""
         places = aggregate.size.mask + 1
         states = memoryview(self._store.read(aggregate.keys, places * _WORD)).cast("Q")
         waiting = sum(state & abi.PLACE_STATE == abi.PLACE_FULL for state in states)
@@ -289,7 +292,7 @@ class Aggregates:
         return Pairs(rings, waiting, self._keys(groups, size.group_words, size.group_mask, used))
 
     def copy_blocks(self, aggregate: Aggregate) -> Blocks:
-        """The same of the blocks of an allocator."""
+        """All that is in the aggregate of an allocator now."""
         from markerjit.arena.blocks import Blocks, blocks_in
 
         words = self.copy(aggregate)
@@ -298,17 +301,17 @@ class Aggregates:
         return Blocks(words.keys, words.rings, blocks, threads, int(entry.most), int(entry.most_at))
 
     def most_blocks(self, size: Size, most: int) -> int:
-        """For how many blocks there is room beside such an aggregate: a power of two, `most` at
-        most; 0 where there is none."""
+        """The number of blocks that fit beside such an aggregate: a power of two, not over `most`;
+        0 if there is no room."""
         room = max(map(_size, self._gaps()), default=0)
         rest = room - self._needed(size)
         places = min(most, rest // (_WORD * max(size.slow_words, 1)))
         return 1 << places.bit_length() - 1 if places > 0 else 0
 
     def take_slow(self, aggregate: Aggregate, *, is_over: bool = False) -> list[bytes]:
-        """The slow pairs that were not taken before, in their order, up to the first one that is
-        still being written; when all `is_over` that is passed over. An entry that makes no sense is
-        left out: the target can write there."""
+        """The slow pairs that were not taken before, in their order, up to the first that is still
+        being written. When all `is_over`, an unfinished pair is skipped. An entry that makes no
+        sense is left out: the target can write there."""
         size = aggregate.size
         entry = self._table.read(aggregate.ticket % AGGREGATES)
         head, taken = int(entry.slow_head), int(entry.slow_read)
@@ -348,7 +351,7 @@ class Aggregates:
         ]
 
     def _clear(self, extent: Extent) -> None:
-        """Zeros: what an earlier aggregate left."""
+        """Write zeros over what an earlier aggregate left."""
         if self._store.gives_back:
             self._store.release(extent.start, _size(extent))
         for at in range(extent.start, extent.end, 1 << 20):

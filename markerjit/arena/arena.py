@@ -2,8 +2,8 @@
 
 It is a memfd that the target itself makes, at our request, and maps; abi.h says what stands
 where. The target's descriptor of it is moved out of the way of the low numbers, and may be closed
-by the program without harm: then we read through /proc/PID/mem instead. Each part of it has a
-module of its own beside this one.
+by the program without harm: then we read through /proc/PID/mem instead. Each part of the arena has
+a module of its own beside this one.
 
 What this does not do: find an arena (find.py) or make one (create.py), decide which probe goes
 where (session/), or write code of the program (patch/).
@@ -52,7 +52,7 @@ _LONGEST_QUESTION = 4 * 4096
 
 class Arena:
     """An arena that exists. `base` is where the target has it; `facts` is the control block as it
-    was when we came: what of it never changes."""
+    was when we came; use only those of its fields that never change."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Arena:
 
     @property
     def is_current(self) -> bool:
-        """Whether it has ours: only then markers are switched on in it."""
+        """Whether the arena has our version. Markers are switched on only in such an arena."""
         return self.version == abi.VERSION
 
     @property
@@ -117,7 +117,7 @@ class Arena:
 
     @property
     def alive(self) -> RemoteAddress:
-        """The word that is 0 in the child of a fork."""
+        """The address of the word that is 0 in the child of a fork."""
         return RemoteAddress(self.base + ALIVE)
 
     def count_probe(self, *, preserving: bool) -> RemoteAddress:
@@ -196,8 +196,8 @@ class Arena:
         return None if marker is None else self.markers.entry(marker)
 
     def adapter(self, *, vectors: bool) -> RemoteAddress:
-        """Through which a preserving body calls a C function, one that changes vector registers or
-        one that does not."""
+        """The adapter through which a preserving body calls a C function. There are two: for
+        functions that change vector registers, and for functions that do not."""
         entry = self.entry.call_saving_vectors if vectors else self.entry.call
         return RemoteAddress(self.base + entry)
 

@@ -1,8 +1,10 @@
-"""The words of brakes: what the code before a probe has of each CPU and of all (probes/braking.py).
+"""The words of brakes: the state that the code before a probe keeps for each CPU and for all of
+them (probes/braking.py).
 
-They are in the table of the calls of probes in C, where an entry with a question has nothing else.
-The row of a CPU has the state of its generator, and how many events it has held back. The first
-shared row has the time of the next event, and the highest number of the generator that takes one.
+They are in the table of calls of probes in C, which an entry with a question does not use
+otherwise. The row of a CPU has the state of its generator, and how many events it has held back.
+The first shared row has the time of the next event, and the highest number of the generator that
+takes one.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ class Braking:
         return RemoteAddress(self._base + self._common(marker) + _WORD)
 
     def begin(self, marker: int, highest: int) -> None:
-        """Give a marker its words anew: a state for each CPU, and the highest number that takes an
-        event; and let none be held back. Nothing may lead to the code that uses them now."""
+        """Initialise a marker's words: a state for each CPU, the highest number that takes an
+        event, and no event held back. No code that uses the words may be reachable now."""
         for cpu in range(self._geometry.cpus):
             state = os.urandom(_WORD)
             self._store.write(self._geometry.calls_offset(cpu, marker), state + bytes(_WORD))
@@ -46,7 +48,7 @@ class Braking:
         self._store.write(self._common(marker), words)
 
     def set_highest(self, marker: int, highest: int) -> None:
-        """From now on the highest number that takes an event of a marker is this."""
+        """Set the highest number that takes an event of a marker."""
         place = self._common(marker) + _WORD
         self._store.write(place, highest.to_bytes(_WORD, "little"))
 
@@ -55,7 +57,7 @@ class Braking:
         return int.from_bytes(self._store.read(self._common(marker) + _WORD, _WORD), "little")
 
     def held_back(self, marker: int) -> int:
-        """How many events of a marker were held back since it has its words."""
+        """The number of events of a marker that were held back since its words were initialised."""
         rows = (self._geometry.calls_offset(cpu, marker) for cpu in range(self._geometry.cpus))
         words = (self._store.read(row + _WORD, _WORD) for row in rows)
         return sum(int.from_bytes(word, "little") for word in words)

@@ -27,8 +27,8 @@ from markerjit.x86.forms import is_breakpoint
 
 
 class Breakpoints:
-    """Those of a process, as its arena knows them at this moment. `inherited` gives the arenas of
-    its ancestors; it is called where they matter."""
+    """The breakpoints of a process, as its arena knows them at this moment. `inherited` gives the
+    arenas of its ancestors; it is called only where they matter."""
 
     def __init__(
         self, own: Arena | None, probes: Probes, inherited: Callable[[], Sequence[Arena]]

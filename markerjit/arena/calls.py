@@ -1,7 +1,7 @@
 """How often probes in C were entered and left through the runtime's adapters, by CPU and marker.
 
-A thread may leave on another CPU than that on which it entered, so only sums over all rings mean
-something. And it counts itself by a plain store, before it looks whether the slot still has its
+A thread may leave on a CPU other than the one on which it entered, so only sums over all rings are
+meaningful. A thread counts itself by a plain store, before it checks that the slot still has its
 probe. So a look from outside says something about threads that came before a barrier in all of them
 (proc/barrier.py), or before they were all stopped: docs/decisions/0025-who-is-inside.md
 """

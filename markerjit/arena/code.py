@@ -79,7 +79,7 @@ class Code:
         return Extent(start, gap.end if gap.start == recorders else start)
 
     def put(self, address: RemoteAddress, code: bytes) -> None:
-        """Write a recorder where there is place for it, and take the place. Raises what `write`
+        """Write a recorder into free room, and mark the room as taken. Raises what `write`
         raises."""
         self.write(address, code)
         self._control.write("code_used", address - self._base + len(code))
@@ -96,7 +96,8 @@ class Code:
         return Places(self._base, gaps(room, self._taken().code))
 
     def place_for_data(self, size: int, align: int = 64) -> RemoteAddress | None:
-        """The same for the variables of a unit; some of it may stay free in the end."""
+        """Where the variables of a unit may be put, None when all is taken. Some of the room may
+        stay free in the end."""
         for gap in gaps(self._data, self._taken().data):
             start = -(-gap.start // align) * align
             if start + size <= gap.end:
@@ -114,12 +115,11 @@ class Code:
         )
 
     def write(self, address: RemoteAddress, code: bytes) -> None:
-        """Write code where there is place for it, and look whether it arrived. Raises what
-        `write_code` raises."""
+        """Write code into free room, and check that it arrived. Raises what `write_code` raises."""
         write_code(self._pid, self._store, address - self._base, code)
 
     def write_data(self, address: RemoteAddress, data: bytes) -> None:
-        """All of a unit's variables: nothing that stood there before may be left."""
+        """Write all of a unit's variables, so that nothing is left of what stood there before."""
         offset = address - self._base
         self._store.write(offset, data)
         used = offset - self._data.start + len(data)

@@ -56,15 +56,16 @@ DEFAULT_RING_SIZE = 1 << 20
 RING_ROOM = 16 << 20
 """Addresses of each ring, so that it can grow. They cost memory only where all is locked."""
 MAX_MARKERS = 1 << 17
-"""So that every function of a large binary can be one. Their counters take 4 MiB of addresses for
-each CPU, an eighth of what its rings take, and memory only where they are used or all is locked."""
+"""Enough for every function of a large binary to be a marker. The counters take 4 MiB of addresses
+for each CPU, an eighth of what its rings take. They take memory only where they are used, or where
+all memory is locked."""
 MAX_PATCHES = 1 << 19
 MAX_EDITS = 1 << 19
 
 AGGREGATE_PAGES = 1024
-"""Of the aggregates, for each ring: 4 MiB of addresses, a quarter of the ring's."""
+"""Room for aggregates for each ring: 4 MiB of addresses, a quarter of the ring's."""
 BLOCK_PAGES = 40960
-"""And besides: 160 MiB of addresses, for the blocks of an allocator."""
+"""Further room for aggregates: 160 MiB of addresses, for the blocks of an allocator."""
 
 _PROT_NONE, _PROT_READ, _PROT_WRITE, _PROT_EXEC = 0, 1, 2, 4
 _MAP_SHARED, _MAP_PRIVATE, _MAP_FIXED, _MAP_ANONYMOUS = 1, 2, 0x10, 0x20
@@ -106,7 +107,8 @@ def create_arena(
         failing.callback(_undo_all, pid, caller, descriptor, undo)
         store = _open_memfd(pid, descriptor)
         failing.callback(store.close)
-        # By us and not by the target, which its limit of file sizes would kill (RLIMIT_FSIZE).
+        # We do this and not the target, because its limit of file sizes (RLIMIT_FSIZE) would kill
+        # it.
         store.grow(geometry.size)
         store.write(0, code)
         base = _map(caller, descriptor, geometry, unlocked=unlocked)
@@ -165,7 +167,8 @@ def _undo(caller: Caller, calls: Sequence[Call]) -> None:
 
 
 def _close(pid: int, descriptors: Sequence[int]) -> list[Call]:
-    """Calls that close those which are of a memfd of ours, if they still are when all stand."""
+    """Calls that close the descriptors that are of a memfd of ours, if they still are when all
+    threads are stopped."""
     files = ((number, memfd_at(pid, number)) for number in descriptors)
     return [Call("close", SYS_CLOSE, (number,), file) for number, file in files if file]
 

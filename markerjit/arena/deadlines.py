@@ -17,12 +17,13 @@ from markerjit.abi import MarkerEntry
 from markerjit.arena.arena import Arena
 
 _GRACE_NS = 1_000_000_000
-"""The controller that is to switch off has so long for it before anybody is told."""
+"""The time that the responsible controller has to switch off before an overdue marker is
+reported."""
 
 
 def set_deadline(arena: Arena, markers: Iterable[int], until_ns: int) -> dict[int, int]:
-    """From now on these markers are to be off by then; 0: they stay on. The result is what was
-    written down for each before, as `restore_deadlines` takes it."""
+    """Set the time by which these markers are to be off; 0: they stay on. Returns the previous
+    deadline of each, as `restore_deadlines` takes it."""
     earliest = arena.control.number("until_ns")
     if not until_ns and not earliest:
         return {}
@@ -36,7 +37,7 @@ def set_deadline(arena: Arena, markers: Iterable[int], until_ns: int) -> dict[in
 
 
 def restore_deadlines(arena: Arena, before: Mapping[int, int]) -> None:
-    """Take back what `set_deadline` wrote down."""
+    """Restore the deadlines that `set_deadline` replaced."""
     for marker, until_ns in before.items():
         arena.markers.note_until(marker, until_ns)
 

@@ -1,4 +1,4 @@
-"""Parts of the arena, and what is free between them."""
+"""Parts of the arena, and the free room between them."""
 
 from __future__ import annotations
 
