@@ -13,9 +13,9 @@ _PRIVATE_EXPEDITED_RSEQ, _REGISTER_PRIVATE_EXPEDITED_RSEQ = 1 << 7, 1 << 8
 
 
 def barrier(pid: int) -> bool:
-    """Return when each thread of the process has passed a point, since the call, at which all its
-    accesses to memory before were made and none behind. False where the kernel cannot tell (before
-    Linux 4.3, with nohz_full, or forbidden by seccomp).
+    """Execute a memory barrier in every thread of the process, and return once each has passed it.
+    Returns False where the kernel cannot do it (before Linux 4.3, with nohz_full, or forbidden by
+    seccomp).
 
     For our own process this takes microseconds. For another it is a barrier in all threads of the
     machine, and takes some ten milliseconds.
@@ -26,8 +26,8 @@ def barrier(pid: int) -> bool:
 
 
 def abort_sequences() -> None:
-    """Have each thread of our own process leave the restartable sequence that it is in. Raises
-    Unsupported before Linux 5.10, and where it is forbidden."""
+    """Abort the restartable sequence that each thread of our own process is in. Raises Unsupported
+    before Linux 5.10, and where seccomp forbids it."""
     if _command(_REGISTER_PRIVATE_EXPEDITED_RSEQ) or _command(_PRIVATE_EXPEDITED_RSEQ):
         raise Unsupported("the kernel has no membarrier for restartable sequences")
 

@@ -21,7 +21,7 @@ from markerjit.errors import MarkerError
 from markerjit.tuples import NamedTuple
 
 MAX_INSTRUCTIONS = 4096
-"""In one filter (BPF_MAXINSNS)."""
+"""The most instructions of one filter (BPF_MAXINSNS)."""
 
 ALLOW, LOG = 0x7FFF0000, 0x7FFC0000
 ERRNO = 0x00050000
@@ -75,7 +75,7 @@ _JUMPS: dict[int, Callable[[int, int], bool]] = {
 
 
 class BadFilter(MarkerError):
-    """A filter that the kernel would not have accepted, so it was not read rightly."""
+    """A filter that the kernel would not have accepted, so it cannot have been read correctly."""
 
 
 class LooksAtUnknown(MarkerError):
@@ -169,7 +169,7 @@ def _is_good(instruction: Instruction, left: int) -> bool:
 def run_filter(code: Filter, call: CallData) -> Action:
     """The action of one filter, which `parse_filter` has checked. Raises LooksAtUnknown.
 
-    It ends: jumps only go forward.
+    The loop always ends, because jumps only go forward.
     """
     words = call.words()
     memory: list[int] = [0] * _MEMORY_WORDS
@@ -223,7 +223,7 @@ def run_filters(filters: Sequence[Filter], call: CallData) -> Action:
     Raises LooksAtUnknown.
     """
     strictest = Action(ALLOW, 0)
-    for code in reversed(filters):  # as the kernel does: of equals, the newest one's data count
+    for code in reversed(filters):  # as the kernel does: of equals, the newest's data
         action = run_filter(code, call)
         if _signed(action.kind) < _signed(strictest.kind):
             strictest = action

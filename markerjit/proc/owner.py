@@ -1,4 +1,4 @@
-"""The identity of a controller, by which another one can tell later whether it still runs.
+"""The identity of a controller, by which another controller can later tell whether it still runs.
 
 A pid alone is reused. Together with the start time of its process it is unique within its pid
 namespace until the next boot. Field 22 of /proc/PID/stat, proc_pid_stat(5).
@@ -63,7 +63,7 @@ def _process(pid: int) -> Owner:
 
 
 def is_gone(owner: Owner) -> bool:
-    """Whether the controller certainly runs no more.
+    """Whether the controller has certainly ended.
 
     False where that cannot be determined: it is of another pid namespace, /proc hides it (hidepid),
     or we have no free descriptor.

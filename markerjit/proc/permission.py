@@ -239,8 +239,8 @@ def check_before_looking(pid: int) -> ProcessStatus:
 
 
 def check_before_stopping(pid: int, *, is_followed: bool = False) -> None:
-    """Raise the error that a stop would meet, before anything is changed. `is_followed`: its tracer
-    is the thread of ours that would stop it.
+    """Raise the error that a stop would meet, before anything is changed. `is_followed` says that
+    the process's tracer is our own thread, which would stop it.
 
     Also raises NotPermitted (another tracer). Our own process passes: it is never stopped. Seccomp
     is asked about elsewhere (markerjit/remote/filters.py).

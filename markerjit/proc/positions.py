@@ -18,8 +18,9 @@ _RUNNING = "running"
 
 
 class ThreadPosition(NamedTuple):
-    """A thread. `pc` is where it goes on in user space, None where that is not known: it runs, or
-    we may not ask. `call` is the number of the system call that it is in, None outside of one."""
+    """A thread. `pc` is the address at which it continues in user space, or None where that is not
+    known, because it runs or we may not ask. `call` is the number of the system call that it is in,
+    None outside of one."""
 
     tid: int
     name: str

@@ -1,16 +1,16 @@
 """The priority of the calling thread, raised for a switch where that is permitted.
 
-Among hundreds of threads that run, a controller waits for its turn at each step, and the process
-that it has stopped waits with it. With the lowest nice value, which root, CAP_SYS_NICE or a nice
-limit (RLIMIT_NICE) permit, it goes first. That is the value of one thread, which the helper's
-thread inherits. It is no real-time priority: one that polls at such would take the CPU away from
-the very threads that it waits for. While all threads stand, and nothing is waited for, the helper
-runs SCHED_FIFO (native/src/stop/threads.c).
+Among hundreds of runnable threads, a controller waits for its turn at each step, and the process
+that it has stopped waits with it. With the lowest nice value the controller goes first. Root,
+CAP_SYS_NICE or a nice limit (RLIMIT_NICE) permit that value. It applies to one thread, and the
+helper's thread inherits it. A real-time priority is not used: a controller that polls at such a
+priority would take the CPU away from the threads that it waits for. Only while all threads are
+stopped, and nothing is waited for, does the helper run SCHED_FIFO (native/src/stop/threads.c).
 
 MARKERJIT_PRIORITY=keep in the environment leaves all priorities as they are.
 
-What this does not do: decide for how long. The commands raise it from their first instruction to
-their last one, a session only while it stops or borrows threads of another process.
+What this does not do: decide how long the priority is raised. The commands raise it for their whole
+run, a session only while it stops or borrows threads of another process.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _FIRST = -20
 _NICE_LIMIT_ZERO = 20
 """RLIMIT_NICE counts from 1 for nice 19 to 40 for nice -20: getrlimit(2)."""
 _LONG_NS = 10_000_000_000
-"""Less is nothing to speak of on a machine that is busy."""
+"""Shorter waits are not worth a report on a busy machine."""
 
 
 @contextmanager
 def raised_priority() -> Iterator[bool]:
-    """Within, the calling thread has the highest priority that it may have, and afterwards the
-    earlier one, however it ends. Yields whether that is the highest of all. Where nothing is
-    permitted, or MARKERJIT_PRIORITY is "keep", nothing is changed.
+    """Give the calling thread the highest priority that it may have, and restore the earlier one at
+    the end, however the block ends. Yields whether that is the highest priority of all. Where
+    nothing is permitted, or MARKERJIT_PRIORITY is "keep", nothing is changed.
 
-    A session raises it by itself while it stops or borrows threads of another process. Around a
-    whole switch it is for a program that has nothing more urgent to do."""
+    A session raises the priority by itself while it stops or borrows threads of another process.
+    Raise it around a whole switch only in a program that has nothing more urgent to do."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     now = before if os.environ.get(VARIABLE) == KEEP else _raise(before)
     try:

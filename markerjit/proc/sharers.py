@@ -1,18 +1,18 @@
-"""Other processes that may execute what stands in an arena.
+"""Other processes that may execute the code in an arena.
 
-The arena is a shared mapping, so the child of a fork has it too: it has slots of its own, which may
-still hold a probe that its parent's have not any more, and its only thread may be inside of one. A
-process that was made with CLONE_VM and is no thread has the very memory, slots and counters
-included; what holds for its parent holds for it.
+The arena is a shared mapping, so the child of a fork has it too. The child has slots of its own,
+which may still hold a probe that the parent's slots have lost, and its only thread may be inside
+that probe. A process that was made with CLONE_VM and is not a thread shares all of its parent's
+memory, including slots and counters. What is true of the parent is true of such a process.
 
 A sharer is a descendant, so it was started when the arena was there or later. All such processes
 are looked at; one that may not be looked at counts as a sharer, and so does any where /proc hides
 processes from us.
 
-Why no process is missed: one that does not share never begins to, so each is looked at once. One
-that vanishes before that may have left children behind; so all numbers are listed again, until none
-of those that are new has vanished. If the numbers began anew meanwhile, which a new process could
-have been given that was seen already, all is begun anew.
+Why no process is missed: a process that does not share the arena never begins to, so each is looked
+at once. A process that vanishes before that may have left children behind, so all pids are listed
+again until no new one has vanished. If pids have wrapped around meanwhile, a new process may have a
+pid that was seen already, so the search starts again.
 
 Authority: proc(5), kcmp(2), proc_loadavg(5) (its last field is the number that was given last).
 """
@@ -33,7 +33,7 @@ _LOOKS, _LISTS = 5, 100
 
 
 class Sharer(NamedTuple):
-    """A process that may execute what stands in an arena of another; `why`, as a sentence."""
+    """A process that may execute code in the arena of another; `why` is a sentence."""
 
     pid: int
     why: str

@@ -1,4 +1,4 @@
-"""The strategies of quiescence, by name: how no thread is harmed while a change is made.
+"""The strategies of quiescence, by name: each is a way to make a change without harm to any thread.
 
 Each says what it proves, on whose authority, and what it does not prove.
 
@@ -18,10 +18,12 @@ __all__ = ["MEMBARRIER", "NONE", "SIGNALS", "STOP", "STRATEGIES", "Strategy", "d
 
 
 class Refuse(Protocol):
-    """Says why a strategy does not cover a change made as a protocol makes it, or None."""
+    """A function that returns why a strategy does not cover a change that a protocol makes, or
+    None."""
 
     def __call__(self, change: Change, *, atomic: bool, own: bool) -> str | None:
-        """`atomic`: the change is one store, or one byte; `own`: of our own process."""
+        """`atomic` says that the change is one store, or one byte. `own` says that it is in our own
+        process."""
 
 
 class Strategy(NamedTuple):
@@ -53,7 +55,7 @@ def _refuses_itself(change: Change, *, atomic: bool, own: bool) -> str | None:
 
 
 def _refuses_parts(change: Change, *, atomic: bool, own: bool) -> str | None:
-    """Under threads that run, a change is one that cannot be seen in part."""
+    """Refuse a change that running threads could see in part."""
     if change.code or own or change.quiet:
         return None if atomic else f"{len(change.new)} bytes change while threads run"
     return "threads read it meanwhile, and from outside it is not one store; use --quiesce stop"
@@ -112,10 +114,11 @@ Authority. membarrier(2); arch/x86/include/asm/sync_core.h of Linux. With a brea
 step this is what Linux does for its own code (smp_text_poke_batch, arch/x86/kernel/alternative.c),
 and what Intel's and AMD's engineers confirmed there.
 
-It does not prove anything about the moment between the write and the fence. There a thread may
-execute the old bytes or the new ones, so the change itself must be one that cannot be seen in part:
-one byte, one aligned store, or a breakpoint first. And nothing about data that threads read
-meanwhile: from outside the kernel copies a pointer, and it does not promise to use a single store.
+It does not prove anything about the moment between the write and the fence. In that moment a thread
+may execute the old bytes or the new ones, so no thread may be able to see part of the change. It
+must be one byte, one aligned store, or begin with a breakpoint. Nor does it prove anything about
+data that threads read meanwhile. When another process is changed, the kernel copies a pointer, and
+it does not promise to use a single store.
 """
 
 SIGNALS = Strategy(

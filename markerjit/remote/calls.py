@@ -1,4 +1,4 @@
-"""System calls made inside the target: by a borrowed thread, or by our own in our own process.
+"""System calls made inside the target: by a borrowed thread, or in our own process by the caller.
 
 A `Call` may refer to the result of an earlier call of its list: a memfd is created and then mapped.
 x86-64 system call numbers are those of arch/x86/entry/syscalls/syscall_64.tbl.

@@ -1,9 +1,9 @@
 """The seccomp filters of a process's threads: whether they allow the system calls that we need.
 
 The filters are read (PTRACE_SECCOMP_GET_FILTER; native/src/stop/filters.c) and run here on each of
-the calls, for each thread: any may be borrowed, and the runtime works in all of them. An answer
-holds for a thread as long as it has as many filters: they are only ever added. The native part
-compares that count again when it borrows a thread.
+the calls, for each thread: any may be borrowed, and the runtime works in all of them. An answer is
+valid for a thread as long as its number of filters does not change, because filters are only ever
+added. The native part compares that count again when it borrows a thread.
 
 What this does not do: say which calls those are (markerjit/arena/needed.py).
 """
@@ -39,8 +39,8 @@ class NeededCall(NamedTuple):
     """A system call that is made in the target, by us or by the runtime.
 
     args          None for an argument that is not known beforehand
-    may_fail      whether an error is an answer that we can do with
-    must_succeed  whether an error would harm the program, so that nobody can want it
+    may_fail      whether the caller can handle an error
+    must_succeed  whether an error would harm the program, so that it can never be accepted
     """
 
     name: str
@@ -54,9 +54,9 @@ class NeededCall(NamedTuple):
 
 
 class Filters:
-    """The filters of the threads of one process. With `trust` they are taken to answer with an
-    error where they do not allow a call, and never to kill; what can be read of them is looked at
-    all the same."""
+    """The filters of the threads of one process. With `trust` we assume that a filter answers a
+    forbidden call with an error and never kills. Filters that can be read are checked all the
+    same."""
 
     def __init__(
         self, pid: int, needed: Callable[[], tuple[NeededCall, ...]], *, trust: bool = False
@@ -89,7 +89,7 @@ class Filters:
         return sorted(self._allowed)
 
     def tell(self, target: native.NativeTarget) -> None:
-        """Name the threads to the native part, which borrows no other ones under filters."""
+        """Name the threads to the native part, which borrows no other threads that have filters."""
         if not self._allowed:  # as most; the type of an empty array would be made each time
             return
         known = (native.KnownThread * len(self._allowed))(

@@ -35,7 +35,7 @@ _PATTERNS = {
 }
 _LONGEST = max(len(pattern) for patterns in _PATTERNS.values() for pattern in patterns)
 _ENOUGH = frozenset(("syscall_ret", "sigreturn"))
-"""Where both are known no more code is read."""
+"""Once these are known, the search reads no more code."""
 
 
 class Gadgets(NamedTuple):
@@ -86,8 +86,8 @@ def _offsets_in(read: Callable[[RemoteAddress, int], bytes], mapping: Mapping) -
 
 @lru_cache(_FILES)
 def _known(device: str, inode: int, path: str, offset: int, size: int) -> dict[str, int]:
-    """Where the gadgets of this part of a file were in the process that was asked last; filled in
-    by the search."""
+    """The places of the gadgets in this part of a file, as the search found them in the last
+    process."""
     return {}
 
 
@@ -105,7 +105,7 @@ def _are_there(
 
 
 def _search(read: Callable[[RemoteAddress, int], bytes], mapping: Mapping) -> dict[str, int]:
-    """The same from its code, of which no more is read than is needed to find enough."""
+    """The gadgets in the mapping's code. The search reads no more code than it needs."""
     offsets: dict[str, int] = {}
     for start, code in _pieces(read, mapping):
         for name, patterns in _PATTERNS.items():
@@ -139,7 +139,8 @@ _C_LIBRARY = r"""
 
 
 def _transience(mapping: Mapping) -> int:
-    """A rank of how likely the mapping goes while the process runs, the least likely first.
+    """How likely the mapping is to be unmapped while the process runs; the least likely sorts
+    first.
 
     The sort is stable and the program is lower in memory than its libraries, so it comes first of
     the files.
@@ -152,8 +153,8 @@ def _transience(mapping: Mapping) -> int:
 
 
 def _first(code: bytes, patterns: Iterable[bytes]) -> int | None:
-    """The first place of any of these. None is looked for behind one that was found: a C library
-    has only one of them, and to find out that it has no other takes as long as all the rest."""
+    """The first place of any of these patterns. The search ends at the first match: a C library has
+    only one, and to prove that there is no other takes as long as everything else."""
     first, end = None, len(code)
     for pattern in patterns:
         at = code.find(pattern, 0, end)

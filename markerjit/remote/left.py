@@ -1,8 +1,8 @@
-"""A thread that a controller had borrowed when it was killed, and that is not back yet.
+"""A borrowed thread whose controller was killed, and which has not returned yet.
 
-The thread finishes its system call and finds its own way back (decision 0008). Here is what can be
-seen of one that still waits in the call, and how it is sent back. Nothing is done to a thread that
-runs, because it is on its way.
+The thread finishes its system call and finds its own way back (decision 0008). This module finds a
+thread that still waits in the call, and sends it back. It leaves a running thread alone, because
+that is already on its way.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ _WORD = 8
 
 
 class LeftThread(NamedTuple):
-    """A thread that waits in a call for nobody: its number, and that of the system call."""
+    """A thread that waits in a call whose controller is gone: the thread's id, and the number of
+    the system call."""
 
     tid: int
     call: int
 
 
 def find_left(pid: int, memory: Memory, scratch: RemoteAddress) -> LeftThread | None:
-    """The thread that the scratch belongs to, if it waits in the kernel on a stack in there."""
+    """The thread that the scratch memory belongs to, if it waits in the kernel on a stack in that
+    memory."""
     with suppress(MarkerError, OSError, ValueError):
         tid = int.from_bytes(memory.read(scratch, _WORD), "little")
         if not tid:
@@ -41,7 +43,7 @@ def find_left(pid: int, memory: Memory, scratch: RemoteAddress) -> LeftThread | 
 
 
 def send_home(target: native.NativeTarget, left: LeftThread) -> None:
-    """End the call of a thread that was left in it. A thread that has ended needs nothing.
+    """Interrupt the call that a thread was left in. Does nothing for a thread that has ended.
 
     Raises Refused where the thread cannot be interrupted, NotPermitted and TargetGone.
     """

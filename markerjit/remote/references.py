@@ -1,4 +1,5 @@
-"""Parts of the arena that a thread of the process may be in, or on its way to (references.c)."""
+"""Whether a thread of the process may be in parts of the arena, or on its way there
+(references.c)."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ def referred(target: native.NativeTarget, ranges: Sequence[tuple[int, int]]) -> 
 
 
 def mentioned(target: native.NativeTarget, ranges: Sequence[tuple[int, int]]) -> list[bool]:
-    """The same of all memory that the process may write, but for the arena. Raises as `referred`,
-    also where that is more memory than can be searched in a moment."""
+    """Whether writable memory of the process, other than the arena, holds an address in each of
+    these ranges. Raises as `referred` does, and also if there is too much memory to search in a
+    moment."""
     return _answers(native.library().mj_find_mentions, target, ranges)
 
 

@@ -22,7 +22,7 @@ _WORD = 8
 _MOST = 1 << 18
 """Bytes of a stack: hundreds of frames."""
 _MORE = 16
-"""Threads that may come while we count those that are there."""
+"""Threads that may be created while we count the existing ones."""
 _TRIES = 5
 
 
