@@ -1,7 +1,7 @@
-"""What an aggregate says: its words, added up over CPUs and by key, as values.
+"""The answers of an aggregate: its words, added up over CPUs and by key, as values.
 
-A key that has two numbers is one again here. The words of a copy are read one after the other while
-the process runs, so a row may be an event ahead of another.
+The two numbers that a key may have are merged here. The words of a copy are read one after the
+other while the process runs, so a row may be an event ahead of another.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ class Answers(NamedTuple):
         return sum(row.events for row in self.rows)
 
     def plus(self, other: Answers) -> Answers:
-        """These and those of another process to the same question, as those of one. Raises
-        BadArgument for answers to another one: with other keys, or values that are added up in
-        another way or have other types."""
+        """Merge these answers with another process's answers to the same question. Raises
+        BadArgument for answers to another question: other keys, other types of values, or values
+        that are added up in another way."""
         check_is("other", other, Answers)
         kinds = {_kind(row) for part in (self, other) for row in part.rows}
         if len(kinds) > 1:
@@ -112,7 +112,7 @@ class Answers(NamedTuple):
 
     def stacks(self, title: str = "") -> WeighedStacks:
         """The stacks of the keys, each with its weight: the sum of its values where that was added
-        up, else the number of its events. What else is in a key stands above the stack. Raises
+        up, else the number of its events. The other parts of a key stand above the stack. Raises
         BadArgument for a sum that is not of integers from 0 on, and where no key has a stack."""
         tree, unit = SampledTree(), "event"
         for key, answer, _ in self.rows:
@@ -221,7 +221,7 @@ def _word(column: Iterable[int], kind: str) -> Number:
 
 
 def since(now: Totals, before: Totals | None, shape: Shape) -> Totals:
-    """What was added between two moments. Of the least and the largest it is not known: 0."""
+    """What was added between two moments. It is not known for the least and the largest: 0."""
     if before is None:
         before = Totals({}, (0,) * len(now.missed))
     kinds = _kinds(shape)
@@ -258,7 +258,7 @@ def answers_of(totals: Totals, shape: Shape, room: int, *, is_interval: bool = F
 
 
 def _by_key(rows: Iterable[AggregateRow]) -> list[AggregateRow]:
-    """Those with the same key as one."""
+    """Merge the rows with the same key."""
     by_key: dict[tuple[KeyValue, ...], AggregateRow] = {}
     for row in rows:
         before = by_key.setdefault(row.key, row)
@@ -324,7 +324,7 @@ def _kind(row: AggregateRow) -> tuple[object, ...]:
 
 
 def _sum(left: Answer, right: Answer) -> Answer:
-    """Of answers of one kind."""
+    """The sum of two answers of one kind."""
     if isinstance(left, int) and isinstance(right, int):
         return left + right
     if isinstance(left, Statistics) and isinstance(right, Statistics):
@@ -364,7 +364,7 @@ def _sortable(value: KeyValue) -> tuple[int, int, str]:
 
 
 def events_of(answer: Answer) -> int:
-    """How many events an answer is of."""
+    """The number of events in an answer."""
     if isinstance(answer, int):
         return answer
     return answer.events if isinstance(answer, Statistics) else answer.total

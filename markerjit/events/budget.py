@@ -1,14 +1,15 @@
 """The budget of a stream's probes: a part of the processor time of the process.
 
 A few times a second the events of each marker are counted that its brakes have let through or held
-back since the last look. That many times a price is the time of its probe, and those that were
-sampled away have a smaller price. Where the sum is above the part of the processor time that the
-process has used meanwhile, the sample of the marker with the largest share is halved, until it is
-not. Where it still is at the next look, and no sample can be halved any more, the budget is spent.
+back since the last look. The time of the marker's probe is this number times a price. Events that
+were sampled away have a smaller price. If the sum exceeds the budget's part of the processor time
+that the process has used meanwhile, the sample of the marker with the largest share is halved until
+it does not. If the sum still exceeds it at the next look, and no sample can be halved any more, the
+budget is spent.
 
 The prices are measured on this machine, when the stream begins: the controller times work like that
 of a probe in its own process. They are not measured in the process itself, since that would take
-time of its probes. What a condition answers with no is not counted, and has no price here.
+time of its probes. Events that a condition rejects are not counted, and have no price here.
 
 docs/decisions/0045-brakes.md
 """
@@ -31,7 +32,7 @@ return. What is sampled away takes a tenth (docs/results/active.md)."""
 MOST_HALVINGS = 10
 _INTERVAL_NS = 200_000_000
 _LEAST_NS = 5_000_000
-"""Of processor time, for a share to mean something."""
+"""The least processor time for which a share is meaningful."""
 _OF_PROCESS = 2
 _MODES = tuple(Mode)
 
@@ -125,7 +126,7 @@ class Budget:
         self._due = now_ns() + _INTERVAL_NS
 
     def look(self) -> None:
-        """Look whether the probes keep to it, if it is time for that."""
+        """Check that the probes keep to the budget, if it is time for that."""
         now = self._now_ns()
         if not self._shares or self.is_spent or now < self._due:
             return

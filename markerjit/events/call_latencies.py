@@ -1,5 +1,5 @@
-"""What a latency of functions' calls says: its words, added up over CPUs and by key, as durations,
-and the calls that took long.
+"""The answers of a latency of functions' calls: its words, added up over CPUs and by key, as
+durations; and the calls that took long.
 """
 
 from __future__ import annotations

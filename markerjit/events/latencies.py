@@ -1,4 +1,5 @@
-"""What a latency says: its words, added up over CPUs, as values, and the pairs that took long."""
+"""The answers of a latency: its words, added up over CPUs, as values; and the pairs that took
+long."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ class LatencyRow(NamedTuple):
         return self.sketch.total
 
     def plus(self, other: LatencyRow) -> LatencyRow:
-        """These and those of another process with this key."""
+        """Merge these durations with another process's for the same key."""
         check_is("other", other, LatencyRow)
         return self._replace(
             sketch=self.sketch.plus(other.sketch),
@@ -75,15 +76,15 @@ class LatencyRow(NamedTuple):
 
 
 class Latencies(NamedTuple):
-    """The times between begins and ends, nanoseconds, and what has become of the others. Of calls
-    of functions each return is a pair with its own entry.
+    """The times between begins and ends, in nanoseconds, and what became of begins and ends without
+    a pair. For calls of functions, each return is a pair with its own entry.
 
     sketch       of all pairs
     sum_ns       and their sum
     longest_ns   the longest one; None of an interval
     waiting      begins whose end did not come yet
-    replaced     begins that another one with the same key followed
-    forgotten    begins that waited for long and gave their place to others
+    replaced     begins that were followed by another begin with the same key
+    forgotten    begins that waited for a long time and gave their place to others
     alone        ends without a begin
     full         begins that found no room
     long         begins whose key has too long a text, and those whose key could not be read
@@ -121,7 +122,7 @@ class Latencies(NamedTuple):
         return self.sketch.total
 
     def plus(self, other: Latencies) -> Latencies:
-        """These and those of another process, as those of one."""
+        """Merge these times with another process's."""
         check_is("other", other, Latencies)
         numbers = {
             name: value + getattr(other, name)
@@ -168,7 +169,7 @@ class Latencies(NamedTuple):
 
 
 def by_key(rows: Iterable[LatencyRow]) -> tuple[LatencyRow, ...]:
-    """Those with the same key as one, and those that had the most time in all first."""
+    """Merge the rows with the same key; those with the most time in all come first."""
     known: dict[tuple[KeyValue, ...], LatencyRow] = {}
     for row in rows:
         before = known.get(row.key)

@@ -55,8 +55,8 @@ class Merger:
             self.add(stream)
 
     def add(self, stream: EventStream) -> int:
-        """Merge another stream, too, whose events are all later than the last poll; returns its
-        number. Raises BadArgument as `merge` does."""
+        """Add a stream whose events are all later than the last poll, and return its number. Raises
+        BadArgument as `merge` does."""
         check_is("stream", stream, EventStream)
         (feed,) = feeds_of([stream])
         self._first = self._first or stream
@@ -69,8 +69,8 @@ class Merger:
         return number
 
     def take_finished(self) -> list[int]:
-        """The numbers of the streams all of whose events were handed out, and of which no more
-        will come. They are not polled again."""
+        """The numbers of the streams that have ended and whose events were all handed out. They are
+        not polled again."""
         finished = [
             number
             for number, feed in self._feeds.items()

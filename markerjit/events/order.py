@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from markerjit.ring.columns import Slices
 
 _FAR = 1 << 32
-"""Ticks or nanoseconds, seconds in any case. A record that seems to come so much later than now is
+"""In ticks or nanoseconds; seconds in any case. A record whose time is so much later than now is
 from another clock, as in a time namespace, or is nonsense. It is not kept back."""
 
 

@@ -1,8 +1,8 @@
 """Records of a stream that have no fields but the stack pointer: when, where, of which marker.
 
-A stream makes columns for each type of record. Of thousands of types it would have more work with
-the columns than with the records. Here the records of all types are one set of columns, in order of
-time, as soon as nothing earlier can come.
+A stream makes columns for each type of record. With thousands of types the columns would take more
+work than the records. Here the records of all types are one set of columns, in order of time, as
+soon as nothing earlier can come.
 
 What this does not do: other fields. The types have to be recorded without any, with times,
 threads and the stack pointer (`rsp` of Options).
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from markerjit.ring.batch import Array, Packet
 
 _FAR = np.uint64(1 << 32)
-"""Ticks or nanoseconds. What seems to come so much later is nonsense, and not kept back."""
+"""In ticks or nanoseconds. A record that seems to come so much later is nonsense, and is not kept
+back."""
 _KINDS = (np.uint32, np.uint32, np.uint16, np.int64, np.uint64)
 """Of the columns."""
 
@@ -54,7 +55,8 @@ class PlainRecords:
         self._kept: list[Records] = []
 
     def poll(self) -> Records:
-        """The records since the last poll, but those that an earlier one may come before."""
+        """The records since the last poll, except those that an earlier record may still
+        precede."""
         until = self._feed.now()
         batch = self._stream.poll_batch(packets=True, columns=False)
         return self._released(batch.packets if batch else (), until)

@@ -102,7 +102,7 @@ class Rings:
         return self._growth.grown
 
     def stop_growing(self) -> None:
-        """No ring grows from here on."""
+        """Let no ring grow from here on."""
         self._growth.end()
 
     @property
@@ -241,7 +241,7 @@ class Rings:
         return Polled(as_recorded, decoded, records)
 
     def _selected(self, walked: Walked, counts: Mapping[int, int]) -> Walked:
-        """Without the records of other markers, which are counted."""
+        """The packet without the records of other markers, which are counted."""
         if counts.keys() <= self._types.keys():
             return walked
         selected = self._tables().selected.of(walked.markers)
@@ -249,7 +249,8 @@ class Rings:
         return walked._replace(starts=walked.starts[selected], markers=walked.markers[selected])
 
     def _numbered(self, walked: Walked) -> Walked:
-        """With the number of its first record, among the selected records of its ring."""
+        """The packet with the number of its first record, among the selected records of its
+        ring."""
         first = self._records[walked.ring]
         self._records[walked.ring] += len(walked.starts)
         return walked._replace(first=first)

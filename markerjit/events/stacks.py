@@ -25,7 +25,8 @@ class Stacks(Protocol):
     """The stacks of a process."""
 
     def look(self) -> None:
-        """See what is mapped, so that stacks are walked by the tables of that, and named by it."""
+        """Look at what is mapped now, so that stacks are walked by its tables and named by its
+        symbols."""
 
     def of(self, number: int) -> WalkedStack | None:
         """The stack with this number; None where it is not known."""

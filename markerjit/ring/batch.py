@@ -22,9 +22,9 @@ class Packet(NamedTuple):
     cpu     the CPU that they were recorded on
     ring    the number of the ring in the arena: a CPU has one for each way of recording
     data    the bytes; their number is a multiple of eight
-    starts  where each record starts, in words and in order: int64, or a slice (starts.py). None of
-            a packet that was read from a file, whose records have to be found (find.py)
-    head    how the heads of the records are divided: an older file may have another way
+    starts  where each record starts, in words and in order: int64, or a slice (starts.py). None for
+            a packet that was read from a file, where the records have to be found first (find.py)
+    head    how the heads of the records are divided; older files may differ
     """
 
     cpu: int

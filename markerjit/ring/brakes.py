@@ -1,4 +1,4 @@
-"""Brakes: what keeps a probe from all the events that a question lets through.
+"""Brakes: limits on the events that a probe takes of those that a question lets through.
 
 A sample is a part of them, chosen at random. A rate is how many there may be in a second. A budget
 is a part of the processor time, for which the reader of a trace makes the sample smaller
@@ -24,11 +24,11 @@ _WRITTEN = (
 )
 _MOST_PER_S = 10_000_000
 _BURSTS = 10
-"""The part of a second's events that may come at once is one of so many."""
+"""The divisor of a second's events that gives how many may come at once."""
 _LONGER = 1001
-"""Thousandths of a second for which a second counts: clocks differ."""
+"""The length of a second in thousandths: clocks differ."""
 WHOLE = 1 << 64
-"""As many numbers the generator of a sample has: a part of them is taken."""
+"""How many numbers the generator of a sample has; a sample takes a part of them."""
 
 
 class Sample(NamedTuple):
@@ -50,7 +50,7 @@ class Sample(NamedTuple):
         return f"{self.taken}/{self.each}"
 
     def halved(self, times: int) -> Sample:
-        """A sample that is so many times half as large."""
+        """The sample, halved so many times."""
         return Sample(self.taken, self.each << times)
 
     @property
@@ -60,9 +60,9 @@ class Sample(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How events may follow each other so that no second has more than a rate: each takes `step`
-    ticks of a clock, and one may come up to `ahead` ticks before its time. What is further ahead
-    than `far` was written by another clock."""
+    """The spacing of events that keeps every second within a rate. Each event takes `step` ticks of
+    a clock, and an event may come up to `ahead` ticks before its time. A time that is more than
+    `far` ahead was written by another clock."""
 
     step: int
     ahead: int
@@ -79,8 +79,8 @@ class Pace(NamedTuple):
 
 
 class Brakes(NamedTuple):
-    """The brakes of a probe: a part of the events, how many there may be in a second, and per cent
-    of the processor time; None for one that it does not have."""
+    """The brakes of a probe: a part of the events, the most events in a second, and per cent of the
+    processor time. A brake that is not set is None."""
 
     sample: Sample | None = None
     at_most: int | None = None
@@ -94,7 +94,7 @@ class Brakes(NamedTuple):
         at_most: int | str | None = None,
         budget: str | None = None,
     ) -> Brakes:
-        """Those that arguments of the public API mean. Raises BadArgument."""
+        """The brakes that arguments of the public API ask for. Raises BadArgument."""
         if sample is not None:
             check_is("sample", sample, str)
         return cls(
@@ -105,7 +105,7 @@ class Brakes(NamedTuple):
 
     @classmethod
     def again(cls, text: str) -> Brakes:
-        """Those that were written down so; none where it makes no sense."""
+        """The brakes written down in this text; none where it makes no sense."""
         matched = re.fullmatch(_WRITTEN, text, re.ASCII)
         try:
             return cls.of(**matched.groupdict()) if matched else cls()
@@ -119,7 +119,7 @@ class Brakes(NamedTuple):
         return " ".join(filter(None, (sample, rate, budget)))
 
     def facts(self) -> dict[str, str | int]:
-        """Them as JSON has them; nothing of those that there are not."""
+        """The brakes for JSON, without those that are not set."""
         facts = {
             "sample": str(self.sample) if self.sample else None,
             "at_most": self.at_most,
@@ -139,12 +139,12 @@ class Brakes(NamedTuple):
 
     @property
     def first(self) -> Sample:
-        """The sample at first, before a budget made it smaller."""
+        """The initial sample, before a budget made it smaller."""
         return self.sample or Sample(1, 1)
 
     @property
     def are_any(self) -> bool:
-        """Whether there is one."""
+        """Whether any brake is set."""
         return self != NO_BRAKES
 
 

@@ -1,5 +1,5 @@
-"""Columns of records put together, taken apart and in order: for a stream that has to hold some
-records back, and for files that are written a piece at a time.
+"""Join, split and sort columns of records: for a stream that has to hold some records back, and for
+files that are written a piece at a time.
 
     walk.py  →  decode.py: a Columns for each type  →  here  →  to_events.py
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from markerjit.ring.batch import Array, Column
 
 _BLOCK = 4096
-"""So many texts are copied at a time: it takes eight bytes for each byte of them."""
+"""Texts that are copied at a time: the copy takes eight bytes of memory for each byte of text."""
 
 
 def merge(parts: Sequence[Columns]) -> Columns:
@@ -55,8 +55,8 @@ def merge_types(columns: Iterable[Columns]) -> list[Columns]:
 
 
 def take(columns: Columns, until: int) -> tuple[Columns, Columns]:
-    """The records before `until`, which is counted as their own time is, and the rest. Records
-    without a time (Time.NONE) are all before."""
+    """The records before `until`, and the rest. `until` is in the unit of the records' own time.
+    All records without a time (Time.NONE) count as before it."""
     at = len(columns.time)
     if columns.type.time is not Time.NONE:
         at = int(np.searchsorted(columns.time, np.uint64(min(max(until, 0), (1 << 64) - 1))))

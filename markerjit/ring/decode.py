@@ -7,7 +7,8 @@ has made sure that a record lies within the bytes and has room for its numbers a
 A text's own length and state are checked here: a record that has no room for the text is dropped
 and counted. A record may be longer than its fields.
 
-Time.NONE has no order but that in each ring, so its columns are in the order of the rings.
+Records with Time.NONE are ordered only within each ring, so their columns are in the order of the
+rings.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ A ring can be made twice as large while it is written. Positions that are not re
   2  the limit is moved behind the end of the lap
 
 A writer reads the mask after it has read the head (a CPU's own ring) or has moved it (a shared
-one), so one whose position is behind the end of the lap has seen the limit of 2, and sees the mask
-of 1. A writer that is anywhere before that end may use either mask, however long it is held up: the
-reader does not pass a record that is not finished. docs/decisions/0026-growing-rings.md
+ring). So a writer whose position is behind the end of the lap has seen the limit of 2, and sees the
+mask of 1. A writer that is anywhere before that end may use either mask, however long it is held
+up: the reader does not pass a record that is not finished. docs/decisions/0026-growing-rings.md
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Span(NamedTuple):
 
 
 class Growth:
-    """Room by which the rings of a process may grow while they are read.
+    """The room by which the rings of a process may grow while they are read.
 
     largest     the most bytes that a ring can have
     grown       bytes by which they have grown
@@ -71,7 +71,7 @@ class Growth:
         self._left = most
 
     def take(self, size: int) -> bool:
-        """Take so many bytes, if there are as many left."""
+        """Take so many bytes of the room, if enough is left."""
         if size > self._left:
             return False
         self._left -= size
@@ -79,7 +79,7 @@ class Growth:
         return True
 
     def end(self) -> None:
-        """No ring grows any more."""
+        """Let no ring grow any more."""
         self._left = 0
 
 
@@ -169,9 +169,10 @@ class RawRing:
         self._is_behind = may_grow and head - self.consumed > self._size // 2
 
     def _grow(self, end: int) -> None:
-        """Make the ring twice as large, if there is room for that, and if all from `end` on, up to
-        the limit, is in an even lap: that is when reading enters one, once in two laps. The limit
-        is one lap ahead of what was consumed before, and so not beyond the end of that lap."""
+        """Make the ring twice as large, if there is room, and if everything from `end` up to the
+        limit is in an even lap. This is so when reading enters an even lap, once in two laps. The
+        limit is one lap ahead of what was consumed before, so it is not beyond the end of that
+        lap."""
         lap = end // (2 * self._size) * (2 * self._size)
         mask = self._size - 1
         if not self.consumed <= lap <= end <= self.consumed + self._size or (

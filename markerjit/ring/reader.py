@@ -69,10 +69,11 @@ class SharedRing(RawRing):
                 yield start, records
 
     def take(self, *, last: bool = False) -> Iterator[tuple[int, bytes]]:
-        """All records that are committed now, oldest first, in pieces, without their commit words:
-        each says truly how long it is. The `last` time it does not stop at one that is not
-        committed: it counts it as damage, and takes what is behind. A piece is given back before
-        the next one is copied. Ends where the ring is another reader's by now."""
+        """All records that are committed now, oldest first, in pieces, without their commit words.
+        Each record's own size is right. The `last` time, the reader does not stop at a record that
+        is not committed: it counts that record as damage, and takes the records behind it. A piece
+        is given back before the next one is copied. Ends early if another reader has taken the
+        ring."""
         reserved = self._head()
         fits = 0 <= reserved - self.consumed <= self._size
         if not fits or self.consumed % WORD or reserved % WORD:
@@ -165,7 +166,7 @@ def _spans(data: bytes, first: int, start: int, end: int) -> Array:
     starts = np.flatnonzero(likely)
     ends = starts + (words[starts] & np.uint64(0xFFFF)).astype(np.intp)
     starts, ends = starts + at, ends + at
-    # Records behind which another one does not begin, or not so that it looks like the next.
+    # Records that are not followed by something that looks like the next record.
     stops = np.flatnonzero(np.append(starts[1:], -1) != ends)
     runs: list[Array] = [np.empty((0, 2), np.intp)]
     while at < behind:

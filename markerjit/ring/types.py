@@ -74,9 +74,9 @@ HEAD_OF_16 = Head(16)
 FILLER = HEAD.filler
 
 TEXTS = (FieldType.STRING, FieldType.BYTES)
-"""Of the fields that are a text in a record."""
+"""The types of fields that are a text in a record."""
 TEXT_COLUMNS = (*TEXTS, FieldType.STACK)
-"""Of those that are a text everywhere else: a record has the number of a stack."""
+"""The types of fields that are a text everywhere else. For a stack, a record has its number."""
 DEFAULT_TEXT = 256
 """The most bytes of a text that are recorded, unless the format has a smaller precision."""
 
