@@ -22,7 +22,7 @@ RUNTIME_SIZE = 7 * PAGE
 CONTROL = CODE_SIZE
 ALIVE = CONTROL + PAGE
 TABLES = ALIVE + PAGE
-"""The first of the parts that the control block has a table of."""
+"""The offset of the first part in the control block's table of parts."""
 SCRATCH_SIZE = 16 * PAGE
 DATA_SIZE = 8192 * PAGE
 MAGIC = 0x74696A72656B726D
@@ -174,7 +174,7 @@ STASH_SPREAD = 0x9E3779B97F4A7C15
 RED_ZONE = 128
 SHAPE_FLOATS = 8
 CALL_WORDS = 24
-"""Where a preserving call has the words, from the stack pointer of the callee on."""
+"""The offset of the words of a preserving call from the stack pointer of the callee."""
 
 SEQUENCES = 8
 SEQUENCE_COUNT, SEQUENCE_ENTER, SEQUENCE_LEAVE = 3, 4, 5
@@ -199,8 +199,8 @@ MOST_SLOTS = 1 << 16
 MOST_AGGREGATE_PAGES = 1 << 26
 LARGEST_RING = 1 << 30
 LARGEST_ENTRY = 1 << 12
-"""What a control block may claim at most, all of them: what is read is sized by it, and the target
-can write there what it likes."""
+"""The most that a control block may claim, a constant for each number. Reads are sized by these
+numbers, and the target can write anything there."""
 SMALLEST_PATCH = 32
 """Bytes of an entry of the patches in the oldest version: fields behind an address are read and
 written by their places alone."""
@@ -376,7 +376,7 @@ class MarkerEntry(ctypes.Structure):
 
 
 def ops_of(entry: MarkerEntry) -> bytes:
-    """How each word of an event is recorded, up to the last one that there may be."""
+    """How each word of an event is recorded, for the most words that an event may have."""
     return bytes((*entry.ops, *entry.more_ops))
 
 
@@ -727,11 +727,11 @@ class Part(NamedTuple):
 
     @property
     def end(self) -> int:
-        """What is behind it."""
+        """The offset behind the part."""
         return self.offset + self.size
 
     def at(self, index: int) -> int:
-        """Where an entry is."""
+        """The offset of an entry."""
         return self.offset + index * self.entry_size
 
 
@@ -745,7 +745,8 @@ class Geometry(NamedTuple):
 
     @property
     def rings(self) -> int:
-        """A CPU's own, by its number, and then the shared ones."""
+        """The number of rings: one for each CPU, in the order of CPUs, and then the shared
+        rings."""
         return 2 * self.cpus
 
     @property
@@ -975,8 +976,8 @@ def _has_sane_sizes(geometry: Geometry) -> bool:
 
 
 def _has_room(geometry: Geometry) -> bool:
-    """Whether parts are in the arena, behind what stands there for all time, and each behind the
-    other."""
+    """Whether the parts are in the arena, behind the control block, and each behind the one
+    before."""
     end = TABLES
     for part in sorted(part for part in geometry.parts if part.entries):
         if part.offset < end or part.offset % PAGE:

@@ -25,7 +25,7 @@ from markerjit.x86.forms import is_breakpoint
 
 
 class Applied(NamedTuple):
-    """How long applying took, in nanoseconds; zeros where no thread was stopped.
+    """How long it took to apply the plan, in nanoseconds; zeros where no thread was stopped.
 
     stop    until all threads stood        held    while they stood
     resume  until the last one ran again   threads how many were stopped
@@ -49,7 +49,8 @@ NOTHING = Applied(0, 0, 0, 0, 0)
 
 
 Copies = Callable[[Edit], Mapping[int, int]]
-"""Of the instructions inside an edit: where a thread that stands there may go on instead."""
+"""A function that returns, for the instructions inside an edit, where a thread that is there may go
+on instead."""
 
 
 def no_copies(edit: Edit) -> Mapping[int, int]:
@@ -66,8 +67,8 @@ def apply(
     copies: Copies = no_copies,
 ) -> Applied:
     """Write a plan, all of it or nothing. `packed` are its edits, if they were packed before, and
-    `changes` how many of them change something. `copies` is asked where a thread stays inside an
-    edit.
+    `changes` is the number of edits that change something. `copies` is called when a thread stays
+    inside an edit.
 
     Without an arena there is no journal. Then every edit must be one byte or a pointer, so that any
     subset of the edits is a safe state.
@@ -112,7 +113,7 @@ def apply(
 
 
 def _needs_threads(plan: Plan, target: native.NativeTarget) -> bool:
-    """Whether threads of another process stand, or wait for what a borrowed one does."""
+    """Whether threads of another process are stopped, or wait for a borrowed thread."""
     return (plan.strategy.stops or plan.strategy.borrows) and target.pid != os.getpid()
 
 

@@ -1,8 +1,9 @@
-"""Entries of functions that are open for their exits: what a plan changes for that, as values.
+"""Entries of functions that are open for the sake of their exits: the changes that a plan makes for
+them, as values.
 
-An event of an exit has arguments of the entry. So while such events are asked for, the entry is
-open, too, and its slot has a token; with a probe in the slot or without. A token is never given
-twice, so nothing is taken that was kept before the entry was closed.
+An event of an exit has arguments of the entry. So while such events are wanted, the entry is open,
+too, and its slot has a token, whether or not the slot has a probe. A token is never given twice, so
+an exit cannot take arguments that were kept before the entry was closed.
 
     on    the token, before anything is opened
     off   the token goes before anything is closed: an exit that is left finds nothing then
@@ -20,7 +21,7 @@ from markerjit.patch.switchable import SiteState
 
 
 def keep(entry: SiteState, token: int, stash: RemoteAddress) -> Iterator[Change]:
-    """Have an entry keep its arguments in this stash; a token of 0 ends it."""
+    """Make an entry keep its arguments in this stash; a token of 0 ends that."""
     if token and entry.stash != stash:
         yield _word(entry, SLOT_STASH, entry.stash, stash, "slot.stash")
     if entry.token != token:

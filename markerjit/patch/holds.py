@@ -20,7 +20,7 @@ from markerjit.patch.switchable import SiteState
 from markerjit.proc.owner import Owner, ourselves
 
 _COMMAND = 100
-"""So many characters of a command line say what it is."""
+"""Characters of a command line that are shown."""
 
 
 class Hold(Enum):
@@ -68,7 +68,8 @@ class Holds:
 
 
 class Held:
-    """The markers that one reading holds, by their entries; others may take them meanwhile."""
+    """The markers that one reading holds, by their entries. Other controllers may take them
+    meanwhile."""
 
     def __init__(self, arena: Arena, reading: int, names: Mapping[int, str]) -> None:
         self._arena = arena
@@ -83,7 +84,7 @@ class Held:
 
 
 def is_recorded(arena: Arena, state: SiteState) -> bool:
-    """Whether the probe of a site records, or is one in C, which may."""
+    """Whether the probe of a site records, or may record because it is a probe in C."""
     return arena.records(state.probe, state.data) or bool(state.probe & PROBE_COUNTED)
 
 

@@ -7,10 +7,10 @@ names the bytes that it expects. Switching one site is:
           semaphore
     off   the semaphore, the code back, its hole, then slot.probe
 
-Before both come the words of slots by which the entry of a function keeps its arguments for the
-exits; the entry is opened and closed with them (carried.py).
+Both are preceded by the words of slots by which the entry of a function keeps its arguments for the
+exits. The entry is opened and closed with these words (carried.py).
 
-so no thread can enter a body whose probe is not there, and one that is inside finds either the
+So no thread can enter a body whose probe is missing, and a thread that is inside finds either the
 probe or NULL. How bytes are changed while threads run is for the protocols
 (markerjit/patch/protocol); most changes of code are one byte.
 """
@@ -87,8 +87,8 @@ class Plan(NamedTuple):
                    for looking at
     untraps        addresses of breakpoints that the plan takes away
     left_out       markers that match and cannot be switched, in the order of their sites
-    modes          how each site that is switched will be on, by its address; None: off
-    heads          those that are open afterwards: the arena's table has them before they are opened
+    modes          the mode in which each switched site will be on, by its address; None: off
+    heads          the heads that are open afterwards; they are put into the arena's table first
     carries        entries of functions are opened or closed for their exits, or words of those
                    change; `token` is the last one that an entry gets, 0 where none gets one
     """
@@ -107,7 +107,7 @@ class Plan(NamedTuple):
 
     @property
     def changes(self) -> int:
-        """How many edits change something; the others are only compared."""
+        """The number of edits that change something; the others are only compared."""
         return sum(edit.old != edit.new for edit in self.edits)
 
     def steps(self) -> Iterator[Step]:
@@ -126,8 +126,8 @@ class Plan(NamedTuple):
 
 
 class Alike(NamedTuple):
-    """A change, and all addresses at which the same is to be made, its own among them. Only flips
-    of one byte have more than one: what is planned for one of them holds for all."""
+    """A change, and all addresses at which it is to be made, including its own. Only flips of one
+    byte have several addresses: the plan for one address is valid for all."""
 
     change: Change
     addresses: list[RemoteAddress]
@@ -163,7 +163,7 @@ def plan_on(
     Sites that cannot be switched (switchable.py) are left out, and refused if there are no others.
     An altered site is refused. `bindings` say what each slot is to hold; without them the plan is
     for looking at. `ours` has the addresses of our probes. `own`: it is this process. `carry` says
-    which entries those of the sites need that are exits.
+    which entries the exits among the sites need.
     """
     states, left_out = to_be_opened(states, ours)
     if not states and left_out:
@@ -292,7 +292,7 @@ def plan_off(
 def _modes_of(
     states: Sequence[SiteState], modes: Mapping[RemoteAddress, Mode | None]
 ) -> dict[RemoteAddress, Mode | None]:
-    """Those of the sites that were asked for."""
+    """The sites that were asked for."""
     return {address: modes[address] for address in _addresses(states)}
 
 
@@ -392,8 +392,8 @@ def _code_changes(
         start, old, bytes_after = _difference(head, ways[after] if after else form.head)
         what = f"{name}: {form.name} site {after or 'off'}"
         places = [RemoteAddress(address + start) for address in lot.addresses]
-        # A breakpoint has to stand where the instruction begins: a jump that gets another target
-        # differs behind that.
+        # A breakpoint must be at the start of the instruction. A jump that gets another target
+        # differs only behind its first byte.
         entries = repeat(None, lot.size) if form.inside or start else lot.entries
         of_lot = (
             Change(place, old, bytes_after, what, True, completion=entry)
@@ -443,8 +443,8 @@ def _hole_changes(
 def _semaphore_changes(
     states: Iterable[SiteState], modes: Mapping[RemoteAddress, Mode | None]
 ) -> Iterator[Alike]:
-    """Each open site has raised its semaphore by one, so that what others have added stays. A count
-    that somebody has set back is not lowered below 0, and a full one is not raised."""
+    """Each open site has raised its semaphore by one, so that counts of other tracers stay. A count
+    that was reset meanwhile is not lowered below 0, and a full count is not raised."""
     raised: dict[RemoteAddress, tuple[SiteState, int]] = {}
     for state in filter(_SEMAPHORE, states):
         semaphore = state.site.body.semaphore
@@ -462,8 +462,8 @@ def _semaphore_changes(
 
 
 def _difference(old: bytes, new: bytes) -> tuple[int, bytes, bytes]:
-    """Where the first byte that differs is, and from there to the last one what is and what will
-    be."""
+    """The offset of the first byte that differs, and the old and new bytes from there to the last
+    that differs."""
     differs = [index for index in range(len(old)) if old[index] != new[index]]
     start, end = differs[0], differs[-1] + 1
     return start, old[start:end], new[start:end]

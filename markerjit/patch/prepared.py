@@ -1,7 +1,7 @@
-"""A switch made ready to be made again: the plan, packed, with all that it rests on.
+"""A switch that is ready to be made again: the packed plan, with everything that it depends on.
 
 A plan is made from what was read under the target's lock, and its edits name the bytes that they
-change. To be used once more, without reading and planning, it has to name the others too: the rest
+change. To be used again without reading and planning, it must name the other bytes, too: the rest
 of each head, and the words of each slot. They become edits that change nothing, so the native
 comparison notices any other state, no matter which process made it.
 """
@@ -21,14 +21,14 @@ from markerjit.x86.forms import FUNCTION, RETURN
 
 
 class Prepared(NamedTuple):
-    """A plan, with edits for what it rests on.
+    """A plan, with edits for the state that it depends on.
 
     packed    its edits as the native part takes them, and `changes` how many of them change
               something
-    mapped    the lines of /proc/PID/maps that have to be the same still
+    mapped    the lines of /proc/PID/maps that must not have changed
     switched  what becomes of the entries of the markers
-    planted   breakpoints that it finds at sites, and the bodies that they lead to. They have to be
-              ours still, which no byte says: that is asked before
+    planted   breakpoints that it finds at sites, and the bodies that they lead to. They must still
+              be ours; no byte shows that, so it is checked before
     """
 
     plan: Plan
@@ -42,8 +42,8 @@ class Prepared(NamedTuple):
 def prepare(
     plan: Plan, states: Sequence[SiteState], mapped: bytes, switched: Mapping[int, Switched]
 ) -> Prepared | None:
-    """From the plan that was applied and the states that it was made from. None for one that cannot
-    stand for itself: it left some of the sites as they were."""
+    """Make it from the plan that was applied and the states that the plan was made from. None for a
+    plan that cannot be repeated because it left some of the sites as they were."""
     steps: dict[int, int] = {}
     for edit in plan.edits:
         for place in range(edit.address, edit.address + len(edit.old)):

@@ -24,8 +24,8 @@ _ONLY_COUNTED = Options(counted=False)
 
 
 class Count(NamedTuple):
-    """Count the executions of a site, and nothing else: of those that a question is answered with
-    yes for."""
+    """Count the executions of a site, and nothing else. With a question, count only those for which
+    the answer is yes."""
 
     question: Where | None = None
 
@@ -36,8 +36,8 @@ class Count(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Record each event into a ring, or each that a question is answered with yes for. `counted`
-    where the recorder counts, for want of a reader."""
+    """Record each event into a ring; with a question, only those for which the answer is yes.
+    `counted` says that the recorder counts, because there is no reader."""
 
     options: Options = Options()
     question: Where | None = None
@@ -144,7 +144,7 @@ class Request(NamedTuple):
 
     @property
     def calls(self) -> bool:
-        """Whether a probe in C is called, and its calls are counted."""
+        """Whether a probe in C is called, so that its calls are counted."""
         return self.on and isinstance(self.probe, InC) and not self.probe.replaces
 
     @property
@@ -154,7 +154,7 @@ class Request(NamedTuple):
 
 
 def as_mode(mode: Mode | str | None) -> Mode | None:
-    """The mode that is meant, by itself or by its name. Raises ValueError for any other."""
+    """The mode, given as a Mode or by its name. Raises ValueError for anything else."""
     try:
         return None if mode is None else Mode(mode)
     except ValueError:

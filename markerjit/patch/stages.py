@@ -1,4 +1,4 @@
-"""A plan in stages: parts after each of which the process may be left for any time.
+"""A plan in stages. After each stage the process may be left alone for any time.
 
 The edits of a plan carry steps (`Edit.step`). A stage has those of one step, and is a transaction
 of its own: compare, write, read back, synchronise. So threads of the process run between stages,

@@ -1,4 +1,4 @@
-"""Which sites a plan may touch: the state of a site, and what stands against switching it.
+"""Which sites a plan may touch: the state of a site, and the reasons not to switch it.
 
 A marker that cannot be switched, whatever is asked for, is left out of a plan and named:
 
@@ -11,7 +11,8 @@ A marker that cannot be switched, whatever is asked for, is left out of a plan a
     altered code                 it is not what the note says. Left out of `off` only: a user
                                  who switches all markers on wants to know before
 
-Switched on is a marker at all its sites or at none; switched off is every site that can be.
+A marker is switched on at all its sites or at none. It is switched off at every site where that is
+possible.
 
 A plan may also have to open and close entries of functions that are carried for their exits; the
 value that says which is here, and what they are for in carried.py.
@@ -65,7 +66,7 @@ class SiteState(NamedTuple):
 
     @property
     def lot(self) -> Lot:
-        """The sites that were found so."""
+        """The sites that were found in this state."""
         return self.alike or Lot.of(self.site)
 
     @property
@@ -137,7 +138,7 @@ def _left_out(reasons: dict[str, _Why]) -> tuple[LeftOut, ...]:
 
 
 def _reason_against(state: SiteState, ours: Container[int]) -> _Why | None:
-    """Why no request may switch this site."""
+    """The reason why no request may switch this site."""
     site, probe = state.site, state.probe
     if site.form.closed:
         return Reason.NO_OPENING, f"{site.marker} ({site.source}) {site.form.closed}"
@@ -202,9 +203,9 @@ class Carried(NamedTuple):
 NOTHING = Carried()
 
 Carry = Callable[[Sequence[SiteState]], Carried]
-"""What a switch of these sites has to do."""
+"""What a switch of these sites has to do for entries."""
 
 
 def nothing_carried(states: Sequence[SiteState]) -> Carried:
-    """For sites none of which is an exit."""
+    """The value for sites none of which is an exit."""
     return NOTHING

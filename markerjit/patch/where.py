@@ -22,14 +22,15 @@ class Where(NamedTuple):
 
     @classmethod
     def of(cls, text: str, select: str | None = None, brakes: Brakes = NO_BRAKES) -> Where:
-        """The question with this text, whatever it is: what is no question is refused later."""
+        """The question with this text, unchecked: a text that is not a question is refused
+        later."""
         selection = None if select is None else select.replace("\n", " ")
         where = cls(text.replace("\n", " "), 0, selection, brakes)
         return where._replace(number=fnv1a(where.whole.encode(errors="surrogatepass")))
 
     @classmethod
     def again(cls, whole: str, number: int) -> Where:
-        """The question that was written down so."""
+        """The question that was written down as these lines."""
         text, *more = whole.split("\n", 2)
         select = more[0] if more and (more[0] or len(more) == 1) else None
         return cls(text, number, select, Brakes.again(more[1]) if len(more) > 1 else NO_BRAKES)
@@ -53,5 +54,5 @@ class Where(NamedTuple):
 
     @property
     def has_condition(self) -> bool:
-        """Whether there is one, be it wrong."""
+        """Whether there is a question, valid or not."""
         return bool(self.text) or (self.select is None and not self.brakes.are_any)

@@ -36,12 +36,12 @@ PROTOCOLS = (
     Protocol("breakpoint", breakpoint.plan),
     Protocol("whole span", whole_span.plan),
 )
-"""In the order in which they are tried: the safest first."""
+"""The protocols in the order in which they are tried: the safest first."""
 
 
 def is_byte_flip(change: Change) -> bool:
-    """Whether a byte flip is the protocol of a change. Where one is planned in a context, any other
-    is, by one edit of the same bytes."""
+    """Whether a byte flip is the protocol of a change. If one flip can be planned in a context, so
+    can any other flip, by one edit of the same bytes."""
     return change.code and len(change.old) == len(change.new) == 1
 
 

@@ -24,7 +24,8 @@ class Context(NamedTuple):
     """The facts that a protocol needs besides the change.
 
     own       the target is our own process
-    handler   a breakpoint would find its way: our SIGTRAP handler is, or will be, installed
+    handler   a thread at a breakpoint would find its way: our SIGTRAP handler is, or will be,
+              installed
     writable  the address can be stored to
     """
 
