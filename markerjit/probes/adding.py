@@ -1,8 +1,8 @@
 """The code of a marker that adds to an aggregate.
 
 It computes the numbers of the key, and the value (called.py), and has the runtime add them up
-(native/src/runtime/aggregate.c), which also puts together the texts of the key. What it is to do
-stands behind the code, as a struct mj_aggregation.
+(native/src/runtime/aggregate.c), which also puts together the texts of the key. A struct
+mj_aggregation behind the code tells the runtime what to do.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def ask_markers(asked: Asked, signatures: Sequence[Signature]) -> AskedOfMarkers
 
 
 def draft_of_adding(gathered: Gathered, known: Known) -> Draft:
-    """The code. Raises Unsupported for what the process does not know."""
+    """The code. Raises Unsupported for a value that the process cannot supply."""
     return draft_of_call(gathered.condition, _numbers(gathered), known)
 
 

@@ -1,4 +1,5 @@
-"""What a question asks of a text: a struct mj_asked behind its code, for native/src/runtime/ask.c.
+"""The tests that a question makes of a text: a struct mj_asked behind its code, for
+native/src/runtime/ask.c.
 
 The text is taken as the recorder takes it, and its first MAX_ASKED bytes are looked at.
 """
@@ -68,10 +69,10 @@ def encoded(
     *,
     careful: bool,
 ) -> bytes:
-    """What the runtime is asked for an expression about texts: arguments, and texts in memory, by
-    the word that has their address, from the arguments. With `careful`, or where one is in memory,
-    they are never read from a page that is only known to be there: the program may hold a pointer
-    to memory that it has given back, and not follow it."""
+    """The query to the runtime for an expression about texts. The texts are arguments, or texts in
+    memory, which are named by the word that has their address, counted from the arguments. With
+    `careful`, or if a text is in memory, the runtime never reads a page merely because it is known
+    to be mapped: the program may hold a pointer to memory that it has freed, and not follow it."""
     careful = careful or bool(in_memory)
 
     def part(text: Node) -> AskedText:

@@ -1,5 +1,4 @@
-"""A question before a probe: the names that it may use, the markers that it can be asked of, and
-its code.
+"""A question before a probe: the names that it may use, the markers that it suits, and its code.
 
 It is asked in the process, with the arguments of the marker, its memory, and what the thread, the
 CPU and the clock say at that moment.
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 _NO_CALLER = "only the entry and the returns of a function have a caller"
 _FUNCTION = "func:"
 _IN_STUBS = ":"
-"""In the names of sites that no compiler prepared."""
+"""The separator in the names of sites that no compiler prepared."""
 
 
 def ask_markers(text: str, signatures: Sequence[Signature]) -> list[Question | Lack]:
@@ -93,8 +92,8 @@ class Process(NamedTuple):
 
     @classmethod
     def of(cls, arena: Arena, ticks_per_s: int = 0) -> Self:
-        """The process of an arena, by whose code the time stamp counter is read where it has so
-        many ticks in a second."""
+        """The process of an arena. Its code reads the time stamp counter if that has so many ticks
+        in a second."""
         has_clock = bool(arena.facts.clock)
         return cls(int(arena.facts.tid_offset), has_clock, Rows.of(arena), ticks_per_s)
 
@@ -144,8 +143,8 @@ def recorded_selection(signature: Signature, select: str) -> Columns:
 
 
 class Behind(NamedTuple):
-    """What the code of a question goes on to, and has of the runtime, the process and its entry.
-    `careful` says how memory is read."""
+    """The addresses that the code of a question uses: the probe, and parts of the runtime, the
+    process and the marker's entry. `careful` says how memory is read."""
 
     probe: int
     gates: Gates

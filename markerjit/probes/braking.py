@@ -11,13 +11,13 @@ marker, whose state is a word in that CPU's row of a table (arena/braking.py). T
 
 The numbers are those of a linear congruential generator modulo 2 ** 64 with Knuth's multiplier (The
 Art of Computer Programming, volume 2, 3.3.4, as in MMIX). They are compared from their highest bit
-on, which is the best one. The state is changed by plain loads and stores: where a thread is
-interrupted between them, the numbers of another one are used twice, which chooses neither more
-events nor fewer. So it needs no restartable sequence and no locked instruction.
+on, which is the best one. The state is changed by plain loads and stores. If a thread is
+interrupted between them, another thread's numbers are used twice, which chooses neither more events
+nor fewer. So it needs no restartable sequence and no locked instruction.
 
-A rate is one of all CPUs: the time of the next event is a word that all share. It is written for an
-event that is taken, so at most as often as the rate says, and read for the others. This is the
-generic cell rate algorithm (ITU-T I.371, annex A), whose bound no second can exceed.
+A rate applies to all CPUs together: they share the word with the time of the next event. It is
+written for an event that is taken, so at most as often as the rate says, and read for the others.
+This is the generic cell rate algorithm (ITU-T I.371, annex A), whose bound no second can exceed.
 
 docs/decisions/0045-brakes.md
 """

@@ -1,12 +1,12 @@
-"""The code of a marker that computes numbers, and calls a function of the runtime with them in
-place of a probe: aggregate.c and pair.c.
+"""The code of a marker that, in place of a probe, computes numbers and calls a function of the
+runtime with them: aggregate.c and pair.c.
 
 It is called as a probe is, by a preserving call (calls.py).
 
      1  keep the registers that the code needs
      2  go to `no` unless the condition is met (computed.py)
-     3  compute the numbers into words of the stack, and where one of them can be missing, whether
-        one was into a word behind them
+     3  compute the numbers into words of the stack; if a number can be missing, a word behind them
+        says whether one was
      4  call the runtime. What it is to do stands behind the code
      5  no: have the registers back, and return
 
@@ -43,7 +43,7 @@ _CHANGED = ("rax", "rdi", "r10", "r11")
 
 
 class Runtime(NamedTuple):
-    """What the code has of the runtime and the process."""
+    """The addresses of the runtime and the process that the code uses."""
 
     aggregate: int
     pair: int
@@ -64,8 +64,8 @@ def runtime_of(arena: Arena, *, careful: bool) -> Runtime:
 
 
 class Number(NamedTuple):
-    """A number that is computed. What is an address of a text is never missing: the text is.
-    `flag` says which word tells that it was missing, of those behind all numbers."""
+    """A number that is computed. The address of a text is never missing; the text itself may be.
+    `flag` selects the word behind the numbers that tells that this number was missing."""
 
     node: Node
     is_address: bool = False
@@ -73,7 +73,7 @@ class Number(NamedTuple):
 
 
 def numbers_of(nodes: Sequence[Node], *, flag: int = 0) -> list[Number]:
-    """What is computed of parts of a key, or fields: the numbers, and the addresses of texts in
+    """The values computed for parts of a key, or for fields: numbers, and the addresses of texts in
     memory."""
     numbers = []
     for node in nodes:
@@ -111,7 +111,8 @@ def code_of_call(draft: Draft, address: int, runtime: Runtime, function: int, ho
 
 
 def missing_at(numbers: Sequence[Number], flag: int = 0) -> int:
-    """The word that says whether a number with this flag was missing, + 1; 0 where none can be."""
+    """The index, plus 1, of the word that says whether a number with this flag was missing; 0 where
+    none can be."""
     flags = _flags(numbers)
     return len(numbers) + 1 + flags.index(flag) if flag in flags else 0
 

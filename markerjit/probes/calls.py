@@ -2,8 +2,8 @@
 
 A preserving call has the arguments as words of 64 bits on the stack, and changes no register. The
 recorder first pushes those that it uses. An ordinary C call has the arguments where the System V
-ABI for x86-64 puts them (3.2.3; the first one is the slot), and may change most registers. But
-until the record is written those with arguments must stay as they are.
+ABI for x86-64 puts them (3.2.3; the first one is the slot), and may change most registers. But the
+registers that hold arguments must not change until the record is written.
 
 Operands are not bound to these calls: the code of a recorder is made from whatever registers and
 memory hold the values.
@@ -23,7 +23,7 @@ Operand = General | Vector | Memory
 
 
 class Frame(NamedTuple):
-    """What stands around the code of a recorder that is called in one of the two ways.
+    """The code around a recorder that is called in one of the two ways.
 
     operands     one for each argument
     words        bytes from rsp to the first argument, where all are in memory
@@ -55,9 +55,9 @@ _GENERAL = (
 )
 _VECTORS = 8
 _USED = ("rax", "rdi", "r10")
-"""What a recorder changes; %rdx besides, where the clock is read."""
+"""Registers that a recorder changes. A recorder that reads the clock also changes %rdx."""
 _BY_FUNCTIONS = "r11"
-"""What the runtime's functions change besides, that it calls."""
+"""Further registers, which the runtime's functions that it calls change."""
 _OF_TEXTS = ("rbx", "r12", "r13", "r14", "r15")
 """What a recorder of texts changes besides, and the caller of a C function keeps; and these:"""
 _VECTORS_OF_TEXTS = ("xmm14", "xmm15")
@@ -108,7 +108,8 @@ def preserving_call(argc: int, *, clock: bool, texts: bool) -> Frame:
 
 
 def c_call(ops: Sequence[int], *, texts: bool) -> Frame:
-    """The same of a C call with arguments that are taken so (MJ_OP_*)."""
+    """The frame of a recorder whose caller makes a C call, with arguments that are taken as `ops`
+    says (MJ_OP_*)."""
     operands = _operands_of_c(ops)
     # In a register where no argument is, else in the red zone, below what mj_turn has there.
     kept = "qword ptr [rsp - 0x38]" if _GENERAL[-1] in operands else "r9"

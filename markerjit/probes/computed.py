@@ -1,10 +1,10 @@
-"""Expressions of a question as code: conditions by jumps, numbers in registers.
+"""The code of a question's expressions: conditions as jumps, numbers in registers.
 
-A bool is computed by jumps, so that what follows the part that decides is not computed. A number is
+A bool is computed by jumps, so that nothing is computed behind the part that decides. A number is
 computed in rax, with its right operand in rcx; a float in xmm15, with its right operand in xmm14.
 In rax, an integer has the sign or the zeros of its own type in all 64 bits. What has to wait while
-another operand is computed is in a word of the stack. No instruction can fault: divisors are
-looked at before, and floats are computed under the usual MXCSR, whatever the program has in it.
+another operand is computed is in a word of the stack. No instruction can fault: divisors are looked
+at before, and floats are computed under the usual MXCSR, whatever the program has in it.
 
 Texts, memory and the clock are read by the runtime, by way of gates that change rax, rdi, r10 and
 r11. What it is asked of texts stands behind the code.
@@ -78,9 +78,9 @@ class Known(NamedTuple):
     texts       those that are texts
     tid_offset  where from its fs base a thread has its id; negative where that is not known
     has_clock   whether the runtime can read the clock
-    careful     whether texts are never read from a page that is only known to be there. What
-                stands at a computed address never is: the program may hold a pointer to memory
-                that it has given back, and not follow it
+    careful     whether texts are never read from a page merely because it is known to be mapped.
+                Memory at a computed address never is: the program may hold a pointer to memory that
+                it has freed, and not follow it
     is_stub     whether the probe is called by a stub, which names its site
     """
 
@@ -93,7 +93,7 @@ class Known(NamedTuple):
 
 
 def _is_simple(node: Node) -> bool:
-    """Whether it is computed in one register, and nothing else changes."""
+    """Whether the expression can be computed in one register, without changing another."""
     return isinstance(node, Constant) or (isinstance(node, Value) and node.name != TIME)
 
 
@@ -181,7 +181,7 @@ class Computing:
 
     @contextmanager
     def _missing_at(self, label: str) -> Iterator[None]:
-        """Go to a label where a number that is computed meanwhile is missing."""
+        """Within the block, jump to a label if a computed number is missing."""
         before, self._missing = self._missing, label
         yield
         self._missing = before
@@ -231,7 +231,7 @@ class Computing:
     def _jump_of_floats(
         self, node: Node, symbol: str, left: Node, right: Node, label: str, when: bool
     ) -> None:
-        """What is compared with NaN is unordered: it sets the flags of `below`, `equal` and
+        """A comparison with NaN is unordered: it sets the flags of `below`, `equal` and
         `parity`."""
         self._operands(left, right)
         if symbol in ("==", "!="):

@@ -1,4 +1,5 @@
-"""The fast path of a stub: it counts and records by itself, where its probe would do just that.
+"""The fast path of a stub: the stub counts and records by itself where its probe would do just
+that.
 
 A stub calls what its slot holds (stub.py). The call, and what the probe has to save, take several
 times as long as counting does. So before that the stub looks which probe it is.
@@ -15,8 +16,8 @@ before its end, where the ring has no room in its page, and in a fork's child. N
 then, and the registers are as they were. So what a switch writes into a slot holds at once, as it
 does for stubs without a fast path, and no stub is made anew for another probe.
 
-An entry that keeps its operands for the exits does that itself. An exit finds what was kept by
-itself, in its sequence, and takes the token when the record is there.
+An entry whose operands are kept for the exits keeps them in its fast path. The fast path of an exit
+finds the kept operands in its sequence, and takes the token when the record is written.
 
 Counting stands in the straight line of a stub. All else stands behind the way back into the
 program: the tail. Registers are put below the stack pointer of the stub, so nothing may be pushed
@@ -87,21 +88,21 @@ from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import number, plus
 
 USUAL = Options(counted=False)
-"""What `trace` and `record` have recorded, where they are asked for nothing else."""
+"""The options of records that `trace` and `record` use by default."""
 OF_CALLS = USUAL._replace(rsp=True)
-"""What `calls` has recorded."""
+"""The options of records that `calls` uses."""
 OF_COUNT, OF_RECORD = "sequence_that_counts", "sequence_that_records"
 """The names of the descriptors of the two sequences."""
 DESCRIPTORS = {OF_COUNT: 0, OF_RECORD: SEQUENCE.size}
 """Where each is, from where the descriptors begin."""
 WAY_AT = 2 * SEQUENCE.size
-"""Behind them stands which records the stub knows."""
+"""The offset behind the descriptors of the number that says which records the stub knows."""
 BEFORE = WAY_AT + 16
 """Bytes of all that stands before a stub with a fast path, apart from the mark of its site."""
 
 _ANY = 0x5AFE_5107_5AFF_0000
 WORDS_OF_ARENA = tuple(_ANY + 8 * at for at in range(5))
-"""Not the addresses of anything: those of an arena are put in their place."""
+"""Placeholders, which the addresses of an arena replace."""
 _ANY_ALIVE, _ANY_HEADS, _ANY_COUNTS, _ANY_COUNT, _ANY_TAG = WORDS_OF_ARENA
 _WORD = 8
 _WAY = struct.Struct("<Q")
@@ -122,9 +123,9 @@ Word = Callable[[Operand, CType], Iterator[str]]
 
 
 class Machine(NamedTuple):
-    """What of an arena is the same for all stubs, and for other processes like this one: the
-    offsets of a thread's own words from its fs base, by how many bits the number of a CPU is
-    shifted to be the offset of its counters, and the mask of a marker's number."""
+    """The facts of an arena that are the same for all stubs, and for similar processes: the offsets
+    of a thread's own words from its fs base, the shift from the number of a CPU to the offset of
+    its counters, and the mask of a marker's number."""
 
     rseq: int
     tid: int
@@ -155,7 +156,7 @@ def number_of(way: Options, signature: Signature) -> int:
 
 
 def way_of(word: int, signature: Signature) -> Options:
-    """The same back again."""
+    """The way of recording that this number stands for."""
     fields = parse_format(signature.format, signature.args)
     names = tuple(field.name for field in fields if word >> _FLAGS + field.arg & 1)
     return USUAL._replace(
@@ -198,7 +199,7 @@ class FastPaths:
         )
 
     def of(self, signature: Signature) -> Fast | None:
-        """That of an event's stub; None where threads have no restartable sequences."""
+        """The fast path of an event's stub; None where threads have no restartable sequences."""
         if not self._machine.rseq:
             return None
         made = recording_alike(signature, self._way)  # the same value for all that are alike

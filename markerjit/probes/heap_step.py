@@ -1,7 +1,7 @@
 """The code of an event that is a step of an allocator.
 
 It computes the numbers of the step (called.py), and has the runtime take it
-(native/src/runtime/heap.c). What the step is stands behind the code, as a struct mj_pairing.
+(native/src/runtime/heap.c). A struct mj_pairing behind the code describes the step.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ MOST_IDLE = 64
 """Questions about a marker that keep their code without being asked."""
 
 Referred = Callable[[Sequence[tuple[int, int]]], list[bool]]
-"""Whether a thread may be in each of these ranges, or on its way (remote/references.py)."""
+"""A function that returns whether a thread may be in each of these ranges, or on its way there
+(remote/references.py)."""
 _WORDS = struct.Struct("<QQ")
 
 

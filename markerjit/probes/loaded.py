@@ -1,8 +1,9 @@
-"""Probes written in C, in the arena of a process: put there, found again, what they have counted.
+"""Probes written in C in the arena of a process: loading them, finding them again, and reading
+their counts.
 
 A file is put there once; how often its functions are connected and taken away does not matter. It
 has an entry in the table of units; behind its variables stand, as JSON, the names that another
-controller needs. Which function a marker calls, the address in its slot says.
+controller needs. The address in a marker's slot says which function the marker calls.
 
 A file that nothing uses any more is given back (unused.py) when its room is needed, the oldest
 first; until then its values can be read. It is given back at once when another version of it is
@@ -75,7 +76,8 @@ class Loaded(NamedTuple):
 
 
 MOST_REPLACING = 16
-"""Units that replace functions, or did, before memory is searched for those that may go."""
+"""The number of units that replace functions, or did, at which memory is searched for those that
+may be given back."""
 
 
 class Values(NamedTuple):
@@ -135,7 +137,7 @@ def load(
 def _contents(
     arena: Arena, compiled: Compiled, linked: Linked, events: Mapping[int, ProbeEvent], whole: int
 ) -> bytes:
-    """Its variables as they are at first, and what stands behind them."""
+    """The initial bytes of its variables, and the description behind them."""
     entries = {
         event.signature.name: arena.markers.address(marker) for marker, event in events.items()
     }
@@ -151,7 +153,8 @@ def _make_room(
     files: list[Loaded],
     unused: Callable[[Callable[[Unit], bool], bool], Unused] | None,
 ) -> tuple[RemoteAddress, RemoteAddress]:
-    """Where the code and the variables of a file may be put; what has to go for it has gone.
+    """Where the code and the variables of a file may be put. Units that are in the way have been
+    given back.
 
     Raises Refused, with the reasons why others stay.
     """
@@ -332,7 +335,7 @@ def _variable(name: str, is_histogram: bool, place: int, words: int) -> Variable
 
 
 def _makes_sense(arena: Arena, unit: Unit, file: Loaded) -> bool:
-    """Whether all is where it can be, and has names that can be printed."""
+    """Whether all addresses are possible, and all names can be printed."""
     names = [*file.entries, *(event.signature.name for event in file.events.values())]
     names += [variable.name for variable in file.variables]
     code = range(abi.RUNTIME_SIZE, abi.CODE_SIZE)
@@ -355,6 +358,6 @@ def _is_in_data(arena: Arena, unit: Unit, file: Loaded, variable: Variable) -> b
 
 
 def entry_of(file: Loaded, function: str, *, is_counted: bool = True) -> RemoteAddress:
-    """The word of a slot for a function. Its calls are counted, so that its removal can wait; those
-    of one that replaces another are not."""
+    """The word of a slot for a function. Its calls are counted, so that its removal can wait for
+    them. Calls of a function that replaces another are not counted."""
     return RemoteAddress(file.entries[function] | (abi.PROBE_COUNTED if is_counted else 0))

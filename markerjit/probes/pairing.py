@@ -1,8 +1,8 @@
 """The code of a marker that begins or ends a pair.
 
 It computes the numbers of the group, of the key and of the fields that are kept (called.py), and
-has the runtime pair them (native/src/runtime/pair.c), which also puts together their texts. What it
-is to do stands behind the code, as a struct mj_pairing.
+has the runtime pair them (native/src/runtime/pair.c), which also puts together their texts. A
+struct mj_pairing behind the code tells the runtime what to do.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from markerjit.questions.latencies import Side, Timed, ask_latency, side_of
 
 _NEVER = (1 << 64) - 1
 _OF_GROUP = 1
-"""The flag of numbers of a group: where one is missing, the begin only has no group."""
+"""The flag of numbers of a group: if one is missing, the begin just has no group."""
 
 
 def ask_markers(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from markerjit.arena.arena import Arena
 
 NO = "no"
-"""The label where a question that was answered with no goes on."""
+"""The label at which the code goes on when the answer is no."""
 
 _WORD, _VECTOR = 8, 16
 _GENERAL = ("rax", "rcx", "rdx", "rdi", "r10", "r11")
@@ -75,7 +75,7 @@ class Gates(NamedTuple):
 
     @classmethod
     def of(cls, arena: Arena) -> Self:
-        """Those of the runtime in an arena."""
+        """The gates of the runtime in an arena."""
         entry = arena.entry
         gates = entry.gate_ask, entry.gate_load, entry.gate_clock, entry.gate_stack
         return cls(*(arena.base + at for at in gates))
@@ -135,8 +135,8 @@ def _compute(
 
 
 class Frame(NamedTuple):
-    """What a question keeps: general registers, pushed; below them the program's MXCSR, vector
-    registers, and `words` of its own, of which the lowest `own` are a call of the probe."""
+    """The stack frame of a question: pushed general registers; below them the program's MXCSR,
+    vector registers, and `words` of its own, of which the lowest `own` are a call of the probe."""
 
     pushed: tuple[str, ...]
     vectors: tuple[str, ...]
@@ -177,7 +177,7 @@ class Frame(NamedTuple):
         return lines
 
     def back(self) -> list[str]:
-        """Have the registers back."""
+        """Restore the registers."""
         lines = [f"ldmxcsr {self._controls()[0]}"] if self.vectors else []
         lines += [f"movups {register}, {place}" for place, register in self._places()]
         if self.size:
