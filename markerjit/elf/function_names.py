@@ -43,7 +43,7 @@ class FunctionNames(NamedTuple):
 
 
 def function_names(image: FileImage) -> FunctionNames:
-    """Of an object without sections, or with damaged ones, what can be read."""
+    """What can be read of an object without sections, or with damaged sections."""
     names: dict[int, list[str]] = {}
     resolvers: set[int] = set()
     labels: set[int] = set()

@@ -26,7 +26,7 @@ PT_GNU_EH_FRAME = 0x6474E550
 MAX_FUNCTIONS = 1 << 24
 
 OMITTED = 0xFF
-"""The encoding of a pointer that is not there."""
+"""The encoding of an absent pointer."""
 
 _HEADER = struct.Struct("<B3siI")  # version, three encodings, .eh_frame, count
 _VERSION = 1

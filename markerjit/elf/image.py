@@ -32,7 +32,7 @@ MAX_SEGMENTS = 4096
 MAX_LOADED = 256
 MAX_NOTE_BYTES = 64 << 20
 MAX_ADDRESS = 1 << 56
-"""Addresses of programs are below, with five levels of pages, too."""
+"""All addresses of programs are below this, even with five levels of page tables."""
 
 PT_LOAD = 1
 PT_NOTE = 4
@@ -41,7 +41,7 @@ PF_W = 2
 
 _PAGE = 4096
 _HEADS = 64
-"""Of objects, whose headers are kept: the processes of a fleet have the same ones."""
+"""The number of objects whose headers are kept: the processes of a fleet have the same objects."""
 _IDENT = struct.Struct("<4sBBB9x")  # magic, class, data, version
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -77,12 +77,12 @@ class Segment(NamedTuple):
 
 
 class _Headers(NamedTuple):
-    """What the headers of an object say.
+    """The facts in the headers of an object.
 
     first_page     the address, in the object file, of the page at file offset 0; None where no
                    segment loads it
     is_page        the first page of the file has all headers, and all notes as they are loaded
-    trouble        what it claims that nobody believes
+    trouble        the claim in the headers that cannot be true
     """
 
     fixed_address: bool
@@ -329,7 +329,7 @@ def _of_type(segments: tuple[Segment, ...], kind: int) -> tuple[Segment, ...]:
 
 
 def _trouble(loads: Sequence[Segment], notes: Sequence[Segment]) -> str:
-    """What an object claims that nobody believes."""
+    """The part of an object's headers that cannot be true, as words for a message."""
     if len(loads) > MAX_LOADED:
         return f"{len(loads)} loaded segments"
     if any(segment.end > MAX_ADDRESS for segment in loads):

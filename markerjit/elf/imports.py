@@ -32,7 +32,8 @@ _ENTRY = struct.Struct("<qQ")
 _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
 _SHN_UNDEF = 0
 _TABLES = 32
-"""Of objects, whose answers are kept: the processes of a fleet have the same libraries."""
+"""The number of objects whose answers are kept: the processes of a fleet have the same
+libraries."""
 
 
 def needs_others(image: Image) -> bool:

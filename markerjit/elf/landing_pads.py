@@ -1,4 +1,5 @@
-"""The landing pads of C++ exceptions: where the unwinder enters a function in its middle.
+"""The landing pads of C++ exceptions: the places at which the unwinder enters the middle of a
+function.
 
 Authority: the Itanium C++ ABI, "Exception Handling Tables"; gcc's unwind-c++ and libstdc++'s
 eh_personality.cc, which read them.

@@ -1,5 +1,5 @@
-"""C types as debugging information has them, for reads of memory: members of structures and their
-places, elements of arrays, and what pointers lead to.
+"""C types in debugging information, for reads of memory: members of structures and their places,
+elements of arrays, and targets of pointers.
 
 What this does not do: find debugging information, or functions in it (prototypes.py).
 """
@@ -13,7 +13,7 @@ from typing import Any
 from markerjit.tuples import NamedTuple
 
 _DEEPEST = 8
-"""Members without a name in one another: more are not looked into."""
+"""The most levels of nested members without a name that are looked into."""
 
 
 class LayoutMember(NamedTuple):
@@ -108,12 +108,12 @@ class CLayout:
 
     @property
     def inner(self) -> CLayout:
-        """What a pointer leads to, or an element of an array."""
+        """The type that a pointer leads to, or the type of an array's elements."""
         return CLayout(self._program, self._type.type)
 
     @property
     def names(self) -> Sequence[str]:
-        """The members of a structure or union; none of one of which only the name is known."""
+        """The members of a structure or union; none if only its name is known."""
         return [name for name, *_ in _members(self._type, 0, 0)]
 
     def member(self, name: str) -> LayoutMember | None:

@@ -3,8 +3,8 @@
 The dynamic linker fills such a word (an entry of the global offset table) by a relocation, which
 has the name of a symbol, or the address of a function of the object itself.
 
-Objects that cannot be believed have none. Nothing is read of a process: what a word holds now is
-not asked.
+An object whose tables make no sense has no such words here. Nothing is read from a process, so the
+present value of a word is not known.
 
 Authority: System V gABI, chapter 5 (dynamic section, relocation); the psABI for x86-64, 4.4.1.
 """
@@ -56,7 +56,7 @@ def linkage_of(image: FileImage) -> Linkage:
 
 
 def _names(image: FileImage, tags: dict[int, int], symbols: set[int]) -> dict[int, str]:
-    """The names of these symbols, by their numbers; without those that have none."""
+    """The names of these symbols, by their numbers. Symbols without a name are left out."""
     if not symbols or not {_DT_SYMTAB, _DT_STRTAB, _DT_STRSZ} <= tags.keys():
         return {}
     count = max(symbols) + 1

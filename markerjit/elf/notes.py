@@ -162,7 +162,7 @@ def read_notes(image: Image) -> tuple[tuple[Note, ...], tuple[BadNote, ...]]:
 
 
 def read_alike(image: Image) -> tuple[tuple[AlikeNotes, ...], tuple[BadNote, ...]]:
-    """The same, with those that are alike together."""
+    """The marker notes of an image, with those that are alike together."""
     reader = _Reader(image)
     for segment in image.note_segments():
         reader.read_segment(segment)
@@ -267,8 +267,8 @@ class _Reader:
         self._layouts[begin].descriptions[behind] = description
 
     def _read_alike(self, data: bytes, start: int, base: int) -> int:
-        """Read the notes from `start` on that are as earlier ones, but for their addresses. Returns
-        where the first one starts that is not, or that is bad."""
+        """Read the notes from `start` on that equal earlier notes except in their addresses.
+        Returns the start of the first note that does not, or that is bad."""
         while known := self._layouts.get(begin := data[start : start + _BEGIN]):
             layout, descriptions = known
             start = self._read_lots(data, start, base, begin, known)
@@ -293,8 +293,8 @@ class _Reader:
         return start
 
     def _read_lots(self, data: bytes, start: int, base: int, begin: bytes, known: _Layout) -> int:
-        """Read whole lots of notes from `start` on that differ in nothing but the place of their
-        code. Returns where the first lot starts that has to be read note by note."""
+        """Read whole lots of notes from `start` on that differ only in the place of their code.
+        Returns the start of the first lot that has to be read note by note."""
         layout, descriptions = known
         size, words = layout.size, layout.size // _WORD
         if size % _WORD:

@@ -31,14 +31,14 @@ _DEBUG = "/usr/lib/debug"
 _INFO, _LINK, _COMMENT = b".debug_info", b".gnu_debuglink", b".comment"
 _WORDS = (1, 2, 4, 8)
 _IN_REGISTERS = 16
-"""Bytes of a structure at most that is not passed in memory."""
+"""The most bytes of a structure that is not passed in memory."""
 _DEEPEST = 8
-"""Structures in structures: more are not looked into."""
+"""The most levels of nested structures that are looked into."""
 _OBJECTS = 8
 
 
 class Kind(Enum):
-    """What a value is to a calling convention, and to people."""
+    """The class of a value for a calling convention, and for people."""
 
     SIGNED = "signed"
     UNSIGNED = "unsigned"
@@ -95,8 +95,8 @@ class Prototypes:
         self._trusts_local = trusts_local
 
     def of(self, names: Sequence[str], address: int, *, local: bool) -> Prototype | None:
-        """Of the function with these names at an address of the file; None where it is not
-        known."""
+        """The prototype of the function with these names at an address of the file; None where it
+        is not known."""
         if local and not self._trusts_local:
             return None
         for type_ in self._types_of(names, address):
@@ -107,8 +107,8 @@ class Prototypes:
         return None
 
     def layouts_of(self, names: Sequence[str], address: int, *, local: bool) -> dict[str, CLayout]:
-        """The types of the same function's parameters, by name, and of what it returns: `ret`.
-        Empty where they are not known."""
+        """The types of that function's parameters by name, and of its return value as `ret`. Empty
+        where they are not known."""
         if local and not self._trusts_local:
             return {}
         for type_ in self._types_of(names, address):
@@ -129,7 +129,8 @@ class Prototypes:
 
 
 def prototypes_of(image: FileImage) -> Prototypes | None:
-    """Those of an object; None where there is no debugging information, or no drgn to read it."""
+    """The prototypes of an object; None without debugging information, or without drgn to read
+    it."""
     try:
         sections = read_sections(image)
     except BadFile:
@@ -144,7 +145,7 @@ def prototypes_of(image: FileImage) -> Prototypes | None:
 
 
 def has_reader() -> bool:
-    """Whether drgn is there."""
+    """Whether drgn is installed."""
     return importlib.util.find_spec("drgn") is not None
 
 

@@ -1,5 +1,5 @@
-"""Where the code of functions is, by their names: their bounds in a process, and those of the parts
-that a compiler has split off.
+"""The bounds of functions' code in a process, by name, including the parts that a compiler has
+split off.
 
 What this does not do: say where a function is entered (functions.py).
 """

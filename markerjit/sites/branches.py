@@ -50,7 +50,7 @@ class Call(NamedTuple):
 
 
 class CallsOfObject:
-    """The code of an object, which is open until this was made.
+    """The code of an object, whose file may be closed once this is made.
 
     functions  the bounds of its functions
     callees    what a branch to an address leads to
@@ -92,7 +92,7 @@ class CallsOfObject:
         return {**by_address, **by_name}
 
     def _linkage(self) -> dict[int, Callee]:
-        """What the stubs of linkage tables lead to."""
+        """The functions that the stubs of linkage tables lead to."""
         stubs: dict[int, Callee] = {}
         for start, code in self._texts:
             for table in self._names.linkage:
@@ -137,7 +137,7 @@ class CallsOfObject:
     def _candidates(
         self, callees: Collection[int], slots: Collection[int]
     ) -> tuple[list[int], dict[int, int]]:
-        """Where bytes end that could be a call, and of those by a slot the slot."""
+        """The ends of byte sequences that could be a call, and for a call by a slot the slot."""
         ends: list[int] = []
         by_slot: dict[int, int] = {}
         for start, code in self._texts:
@@ -175,8 +175,8 @@ class CallsOfObject:
                 yield call
 
     def _is_tail(self, jump: Call, index: int) -> bool:
-        """Whether a jump to a function leaves another one, with the stack as it was entered with.
-        That of a function to its own start does not leave it."""
+        """Whether a jump to a function leaves another function, with the stack as it was at that
+        function's entry. A function's jump to its own start does not leave it."""
         entry = jump.callee.entry
         if jump.callee.name == jump.caller or self.functions.index(entry or 0) == index:
             return False

@@ -57,8 +57,9 @@ def passed(prototype: Prototype) -> tuple[Passed, ...]:
 
 
 def returned(prototype: Prototype) -> Returned | None:
-    """What a function returns: `ret`, with its type, and of an integer or address `rax`, the whole
-    register. Nothing of a function that returns nothing; None where it is not one register.
+    """The values that a function returns: `ret` with its type, and for an integer or address also
+    `rax`, the whole register. Empty for a function that returns nothing; None if the value is not
+    in one register.
 
     Authority: System V psABI for AMD64, 3.2.3 "Returning of Values".
     """
@@ -152,8 +153,8 @@ class _Convention:
         ]
 
     def _push(self, size: int) -> None:
-        """A structure stands on the stack. Its source may say that it is aligned to two words: then
-        what follows is a word farther away. drgn does not tell that."""
+        """Note a structure on the stack. If its source aligns it to two words, the next argument is
+        a word farther away, and drgn does not tell that."""
         if self._stack is None:
             return
         if (self._stack - _WORD) % _IN_REGISTERS and not size % _IN_REGISTERS:

@@ -4,10 +4,10 @@
                           where CALLEE is called
 
 A call is a direct one, one through CALLEE's stub in the linkage table, or one by CALLEE's slot in
-the global offset table. A jump to CALLEE that is the last thing that CALLER does is one, too (a
-tail call). The arguments are those of CALLEE: they are in their places already, where the function
-will find them. The return address of a call is not on the stack yet; the recipe says the operands
-as the function finds them, with it.
+the global offset table. A jump to CALLEE that ends CALLER (a tail call) counts, too. The arguments
+are those of CALLEE: they are in their places already, where the function will find them. The return
+address of a call is not on the stack yet; the recipe says the operands as the function finds them,
+with it.
 
 A caller without a symbol is named by its object's file and its address there: `bash+0x1f2a0`.
 
@@ -61,8 +61,8 @@ def calls_of_process(
 
 
 def calls_of_file(path: str, name: ProbeName) -> FunctionSites:
-    """The same of an executable or shared object, where the arguments of functions of other objects
-    are not known. Raises BadFile, too."""
+    """The calls of a name in an executable or shared object. The arguments of functions in other
+    objects are not known there. Raises BadFile, too."""
     finder = _Finder(name)
     with FileImage(path) as image:
         if is_of_object(name.object, path):
@@ -73,7 +73,7 @@ def calls_of_file(path: str, name: ProbeName) -> FunctionSites:
 def calls_at(
     pid: int, read: Read, maps: Sequence[Mapping], addresses: Iterable[RemoteAddress]
 ) -> tuple[UsdtSite, ...]:
-    """The calls at these addresses of a process; fewer where an address is that of none."""
+    """The calls at these addresses of a process. Addresses without a call are left out."""
     places = set(addresses)
     paths = {
         mapping.path

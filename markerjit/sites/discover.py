@@ -58,8 +58,8 @@ def discover_process(read: Read, maps: Sequence[Mapping]) -> Objects:
 def mapped_images(
     read: Read, maps: Sequence[Mapping], problems: list[BadNote | BadFile]
 ) -> Iterator[tuple[Mapping, MappedImage]]:
-    """Every object that a process has mapped to execute it, with its first mapping. One that cannot
-    be read is a problem more. Raises what `discover_process` raises."""
+    """Every object that a process has mapped for execution, with its first mapping. An object that
+    cannot be read is added to the problems. Raises what `discover_process` raises."""
     executable = {_file(mapping) for mapping in maps if mapping.executable}
     for mapping in maps:
         starts_file = mapping.offset == 0 and mapping.readable and mapping.path[:1] not in ("", "[")
@@ -82,7 +82,7 @@ def discover_file(path: str) -> Objects:
 
 
 def matching(sites: Sequence[Site], name: ProbeName) -> Sequence[Site]:
-    """The sites that a name is of.
+    """The sites that a name matches.
 
     Raises UnknownMarker, with the nearest names, when there are none, and Unsupported for a name
     that is not of markers.
@@ -178,7 +178,7 @@ def _lot(notes: AlikeNotes, rows: Sequence[Row], mapped: MappedObject) -> Lot:
 
 
 def _mapped(lot: Lot, code: Iterable[Mapping]) -> Lot | None:
-    """Those of its sites that one of these mappings has."""
+    """The sites of the lot that are in one of these mappings."""
     indices: list[int] = []
     for mapping in code:
         first = bisect_left(lot.addresses, mapping.start)

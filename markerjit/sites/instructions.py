@@ -6,8 +6,8 @@
 Both are names of one site, which is known by the first one where a symbol says it. Its arguments
 are the general registers as they are before the instruction, by their names, and `rip`.
 
-A function is decoded from its start. So an address in the middle of an instruction is told, and
-refused with the instruction that it is in.
+A function is decoded from its start. So an address in the middle of an instruction is recognised,
+and refused with a message that names the instruction.
 
 What this does not do: decide how an instruction can be opened (spans/).
 """
@@ -70,7 +70,7 @@ def instructions_of_process(
 
 
 def instructions_of_file(path: str, name: ProbeName) -> FunctionSites:
-    """The same of an executable or shared object. Raises BadFile, too."""
+    """The instructions of a name in an executable or shared object. Raises BadFile, too."""
     check_is_one(name)
     finder = _Finder(name)
     with FileImage(path) as image:

@@ -1,4 +1,4 @@
-"""Sites that are alike, as one value: a program may have a hundred thousand of a few markers.
+"""Sites that are alike, as one value: a program may have a hundred thousand sites of a few markers.
 
 A `Lot` has the sites of one marker in one object that differ only in where they are: once what they
 share, and columns of addresses for the rest. `Lots` look like a sequence of sites. A `Site` is made
@@ -44,7 +44,7 @@ class Lot(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many sites it has."""
+        """The number of its sites."""
         return len(self.addresses)
 
     @property

@@ -1,7 +1,7 @@
 """The files of the objects that a process has mapped: for what is not loaded with them.
 
-A file is believed only where it is the one that is mapped: by its build id and its segments, and
-without a build id by its inode. One that was replaced since would lie.
+A file is used only if it is the mapped file, by its build id and segments, or without a build id by
+its inode. A file that was replaced since would give wrong answers.
 """
 
 from __future__ import annotations

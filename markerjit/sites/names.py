@@ -8,7 +8,7 @@
 
     FILE.c:LINE               the markers of a line of source
     A,B                       several of these
-    A,!B                      those that A is of, and B is not
+    A,!B                      those that match A and do not match B
     A,@OBJECT                 those of A in the files of this name
     A{x,y}B                   AxB and AyB
 
@@ -29,15 +29,15 @@ from markerjit.errors import BadArgument, Unsupported, shown
 from markerjit.tuples import NamedTuple
 
 PREFIX = "func:"
-"""Of the names of functions, and of the events of their entries."""
+"""The prefix of names of functions, and of the events of their entries."""
 SUFFIX = ":return"
-"""Behind them, in the names of where they are left."""
+"""The suffix of a function's name that means its exits."""
 PREFIX_OF_INSTRUCTIONS = "insn:"
-"""Of the names of instructions, and of their events."""
+"""The prefix of names of instructions, and of their events."""
 PREFIX_OF_CALLS = "call:"
-"""Of the names of calls, and of their events."""
+"""The prefix of names of calls, and of their events."""
 ARROW = "->"
-"""Between the caller and the callee."""
+"""The separator between caller and callee."""
 
 
 class NameKind(Enum):
@@ -133,7 +133,8 @@ def parse_name(text: str) -> ProbeName:
 
 
 def returns_of(name: ProbeName) -> ProbeName:
-    """Where functions are left, of their names. Raises BadArgument for what names none."""
+    """The name of the exits of the functions that a name is of. Raises BadArgument for a name of
+    anything else."""
     for part in (*(name.parts or (name,)), *name.without):
         if part.kind is not NameKind.FUNCTION or part.at_return:
             meaning = "a function, such as func:malloc, since no end is named"

@@ -39,7 +39,7 @@ from markerjit.model import (
 from markerjit.tuples import NamedTuple
 
 MAX_ARGS = 12
-"""As many as a marker has, and sys/sdt.h."""
+"""The most operands: as many as a marker and sys/sdt.h allow."""
 
 _NEXT = re.compile(r" +(?=[^ ]*@)")
 _OPERAND = re.compile(r"(-?)([0-9]{1,3})(f?)@(.+)", re.ASCII)

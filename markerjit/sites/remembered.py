@@ -25,6 +25,6 @@ def recall(name: str, most: int = _MOST) -> str | None:
 
 
 def remember(name: str, content: str) -> None:
-    """Remember it, or not, where that cannot be done."""
+    """Store a text under this name, if that is possible."""
     with suppress(OSError, ValueError), cache_directory(_PLACE, make=True) as directory:
         write_own_file(directory, name, content.encode("ascii"))

@@ -1,5 +1,5 @@
-"""The sites, or recorded events, that a name is of, where it may be a list of names, with others
-excluded."""
+"""The sites, or recorded events, that a name matches. The name may be a list of names that excludes
+others."""
 
 from __future__ import annotations
 
