@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * aggregate.c: what a marker adds up by key, in place of recording it.
+ * aggregate.c: the values that a marker adds up by key instead of recording events.
  *
  *   1  look whether the aggregate is still there: the one that the marker's entry names, by its
  *      ticket. A thread may come here late, when the reader has ended and the memory is another's
@@ -9,10 +9,11 @@
  *   4  change the words of that number, those of this CPU in a restartable sequence (restart.S),
  *      otherwise those that all CPUs share, by locked instructions. Each looks at the ticket again
  *
- * The memory is another's only when no thread can change it any more. A restartable sequence that
- * has seen the ticket is over when all threads were stopped. A thread that uses locked instructions
- * counts itself in before it looks at the ticket (G), and out when it has changed the memory. The
- * reader takes the ticket away, stops all threads, and looks at these counts (H).
+ * The memory is given to another aggregate only when no thread can change it any more. A
+ * restartable sequence that has seen the ticket is over when all threads were stopped. A thread
+ * that uses locked instructions counts itself in before it looks at the ticket (G), and out when it
+ * has changed the memory. The reader takes the ticket away, stops all threads, and looks at these
+ * counts (H).
  *
  * An event that cannot be added is counted, by what was in the way (MJ_MISSED_...), so that the sum
  * over all keys and these is the number of events. Every word is changed on its own: a thread that
@@ -48,9 +49,9 @@ static int is_there(const struct mj_aggregate *aggregate, uint64_t ticket) {
     return *(const volatile uint64_t *)&aggregate->ticket == ticket;
 }
 
-/* A thread that was held up may find the entry of another aggregate, or half of it. So all is read
-   between two looks at the ticket: that is written first when an aggregate goes, and last when one
-   comes. */
+/* A thread that was held up may find the entry of another aggregate, or half of it. So everything
+   is read between two looks at the ticket, which is written first when an aggregate ends, and last
+   when one is made. */
 int mj_look(struct mj_table *table, const struct mj_marker *marker) {
     const struct mj_control *control = mj_control();
     const uint64_t ticket = *(const volatile uint64_t *)&marker->aggregate;

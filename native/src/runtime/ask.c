@@ -3,9 +3,10 @@
  * ask.c: what a question asks of texts, memory and the clock (markerjit/probes/question.py).
  *
  * The text is taken as the recorder takes it, so that it has the same beginning in the process and
- * in a trace: the first MJ_MAX_ASKED bytes, up to a NUL or as many as the format says. One that is
- * NULL or cannot be read is missing, passes no test, and has no bytes. Nothing is asked in the
- * child of a fork. A number is read in the same way, and missing if a byte of it cannot be read.
+ * in a trace: the first MJ_MAX_ASKED bytes, up to a NUL or as many as the format says. A text that
+ * is NULL or cannot be read is missing: it passes no test, and has no bytes. Nothing is asked in
+ * the child of a fork. A number is read in the same way, and missing if a byte of it cannot be
+ * read.
  */
 
 #include "runtime.h"

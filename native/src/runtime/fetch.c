@@ -10,11 +10,11 @@
  * changes nothing. A page that goes in between is the one thing that this does not survive:
  * docs/decisions/0023-strings-by-known-pages.md bounds that.
  *
- * Where that must not be, or cannot be, in a memory transaction (RTM), if the processor has them: a
- * fault there ends the transaction and is not delivered (Intel SDM volume 1, 16.3.8.2). It ends for
- * other reasons too, such as a page that is not in memory just now, or that the kernel has marked
- * as not used (madvise(2), MADV_COLD): then it is begun again, once the kernel has read there. An
- * empty one takes 20 ns on one processor, and 60 to 150 on another.
+ * Where plain loads are not allowed or not possible, a memory transaction (RTM) is used, if the
+ * processor has them: a fault there ends the transaction and is not delivered (Intel SDM volume 1,
+ * 16.3.8.2). It ends for other reasons too, such as a page that is not in memory just now, or that
+ * the kernel has marked as not used (madvise(2), MADV_COLD): then it is begun again, once the
+ * kernel has read there. An empty one takes 20 ns on one processor, and 60 to 150 on another.
  *
  * Then the kernel copies (process_vm_readv(2)), and tells how far it got; that takes ten times as
  * long as the question.

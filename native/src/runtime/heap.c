@@ -40,7 +40,7 @@ struct heap {
     uint32_t tid;
 };
 
-/* What is known of an allocation when its step comes. */
+/* The facts about an allocation that are known at its step. */
 struct asked {
     unsigned kind;
     uint64_t block;
@@ -225,8 +225,8 @@ __attribute__((noinline)) static void miss(const struct heap *heap, unsigned wor
     mj_add(&heap->missed, word, 1);
 }
 
-/* Put a block back that was taken out for a while. Where others have taken its room meanwhile it is
-   not live any more. */
+/* Put back a block that was taken out for a while. If others have taken its room meanwhile, the
+   block does not count as live any more. */
 __attribute__((noinline)) static void put_back(const struct heap *heap,
                                                const struct mj_block *block) {
     if (put(heap, block))
@@ -276,7 +276,7 @@ static void allocate(const struct heap *heap, const struct asked *asked) {
         add(heap, asked->site, MJ_BLOCK_UNTRACKED, 1);
 }
 
-/* A failure inside of a reallocation is that of the reallocation, which says so itself. */
+/* A failure inside a reallocation belongs to the reallocation, which reports it itself. */
 static void fail(const struct heap *heap, const struct asked *asked) {
     struct mj_block block;
 
@@ -430,7 +430,7 @@ void mj_step(const struct mj_table *table, const struct mj_pairing *how, uint64_
         .tid = (uint32_t)mj_tid(table->control),
     };
 
-    /* The entry may name an aggregate that was made for others. */
+    /* The entry may name an aggregate that was made for other markers. */
     if (table->words != MJ_BLOCK_COUNTS || table->slow_words != MJ_BLOCK_WORDS + 2 || !count ||
         count & (count - 1) || table->key_words != 1)
         return;

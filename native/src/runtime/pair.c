@@ -209,7 +209,7 @@ static uint32_t groups_of(const struct mj_table *table) {
     return table->group_words ? table->group_mask / 2 + 1 : 0;
 }
 
-/* The end of the begin that is in a place of ours. */
+/* End the begin that is in a place of ours. */
 static void add_pair(const struct visit *visit, const uint64_t *held) {
     const struct mj_table *table = visit->table;
     const uint64_t group = held[2] <= groups_of(table) ? held[2] : 0; /* whatever stands there */

@@ -27,7 +27,7 @@ static inline uint64_t commit_word(uint64_t position, uint64_t size) {
     return position << 16 | size / 8;
 }
 
-/* Whether all that was ever reserved in the page at `position` is written. More than that is there
+/* Whether everything that was ever reserved in the page at `position` is written. The sum is larger
    where a fork's child has added, too. */
 static int page_is_free(const uint64_t *sums, uint64_t position, uint64_t mask) {
     const uint64_t laps = position / (mask + 1);

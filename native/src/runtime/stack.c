@@ -8,8 +8,8 @@
  *
  * A place of the table is claimed by a compare-and-swap, the stack is written where nobody else
  * writes, and its number is published by a release store (I), which pairs with (J) here and with
- * the reader, who has the number from an event. A thread that finds a claimed place passes it: so a
- * stack may have two numbers. The reader adds up by what the stack is.
+ * the reader, who has the number from an event. A thread that finds a claimed place passes it, so a
+ * stack may have two numbers. The reader merges equal stacks.
  */
 
 #include "runtime.h"

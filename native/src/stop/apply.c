@@ -114,8 +114,8 @@ static int apply_stopped_once(const struct application *all, struct steps_of_run
     return status;
 }
 
-/* A thread that passes by leaves a span within a moment; a handler that was called inside one takes
-   its time. */
+/* A thread that runs through a span leaves it within a moment; a signal handler that was called
+   inside a span may take long. */
 static int apply_when_outside(const struct application *all, struct steps_of_runs *runs,
                               const struct spans *spans) {
     long pause_ns = FIRST_PAUSE_NS;
@@ -129,7 +129,7 @@ static int apply_when_outside(const struct application *all, struct steps_of_run
     return status;
 }
 
-/* So that no thread stands still for what is refused. */
+/* Compare in advance, so that no thread is stopped for a change that is refused. */
 static int compare_runs(const struct application *all, const struct steps_of_runs *runs) {
     int status = MJ_OK;
 
@@ -154,7 +154,7 @@ static int apply_stopped(void *arguments) {
     status = still_mapped(all->target, all->maps, all->report);
     if (status == MJ_OK)
         status = compare_runs(all, &runs);
-    if (status == MJ_OK) { /* that was a first look; the one while no thread runs decides */
+    if (status == MJ_OK) { /* that was a first look; the look while no thread runs decides */
         privatise_pages(all->target, all->edits, all->count);
         status = apply_when_outside(all, &runs, &spans);
     }

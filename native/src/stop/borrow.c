@@ -104,7 +104,7 @@ static int holds(const struct mj_target *target, uint64_t address, const char *c
            !memcmp(found, code, size);
 }
 
-/* They were found a while ago; their object may have been unloaded. */
+/* The gadgets were found a while ago; their object may have been unloaded since. */
 static int has_gadgets(const struct mj_target *target) {
     if (!holds(target, target->syscall_ret, "\x0f\x05\xc3", 3)) /* syscall; ret */
         return 0;
@@ -187,11 +187,11 @@ static int wait_for(pid_t tid, int what, siginfo_t *info) {
 }
 
 /*
- * Let a thread whose signals are blocked run to its next stop of the wanted kind. Three things
- * cannot be blocked. SIGSTOP is taken away here and sent again in the end. A stop of the whole
- * process, for a signal that another thread took, goes on when the thread is let go. The signal of
- * a fault is kept from the thread, but by then the kernel has reset its action to the default
- * (force_sig in kernel/signal.c). MJ_OK, MJ_GONE, MJ_BUSY or MJ_FAULTED.
+ * Let a thread with blocked signals run to its next stop of the wanted kind. Three things cannot be
+ * blocked. SIGSTOP is taken away here and sent again in the end. A stop of the whole process, for a
+ * signal that another thread took, goes on when the thread is let go. The signal of a fault is kept
+ * from the thread, but by then the kernel has reset its action to the default (force_sig in
+ * kernel/signal.c). MJ_OK, MJ_GONE, MJ_BUSY or MJ_FAULTED.
  */
 static int run_to(struct borrowed *borrowed, enum __ptrace_request request, int wanted) {
     struct stopped_thread *thread = &borrowed->stopped.threads[0];
@@ -299,7 +299,7 @@ static int borrow_one(const struct mj_target *target, pid_t tid, struct borrowed
     return status;
 }
 
-/* Borrow one of those that stand, and take it out of them. */
+/* Borrow one of the stopped threads, and take it out of their list. */
 static int borrow_one_of(struct stopped *others, struct borrowed *borrowed) {
     int status = MJ_NO_THREAD;
 

@@ -2,8 +2,8 @@
 /*
  * copies.c: the registers and stacks of threads, copied while they stand for a moment.
  *
- * Frames are found in the copies, when all run again (markerjit/unwind/walk.py). So a thread stands
- * for as long as it takes to copy what it has on its stack: some 30 us for 256 KiB.
+ * Frames are found in the copies, when all run again (markerjit/unwind/walk.py). So a thread is
+ * stopped for as long as it takes to copy its stack: some 30 us for 256 KiB.
  *
  * A thread in a signal handler may have left another stack, where the handler runs on an alternate
  * one. What is interrupted is found by the frame of the signal, as in stacks.c. A word that only

@@ -274,7 +274,7 @@ static void note_birth(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* A thread that stands at its first stop, or after an interrupt whose job is over. */
+/* Handle a thread at its first stop, or after an interrupt whose job is over. */
 static void plain_stop(pid_t tid) {
     if (is_held(tid)) {
         take_status(tid, WSTOPPED);
@@ -286,7 +286,7 @@ static void plain_stop(pid_t tid) {
         ptrace(PTRACE_CONT, tid, 0, 0);
 }
 
-/* It stands until it is continued, and shows that by another stop. */
+/* The thread stays stopped until it is continued; another stop shows that. */
 static void listen_to(pid_t tid) {
     take_status(tid, WSTOPPED);
     ptrace(PTRACE_LISTEN, tid, 0, 0);
@@ -328,7 +328,7 @@ void resume_followed(const struct stopped_thread *thread) {
         ptrace(PTRACE_CONT, thread->tid, 0, thread->pending_signal);
 }
 
-/* The next job. Without one, this waits if nothing is traced any more. */
+/* The next job. Without a job, this waits if nothing is traced any more. */
 static struct job *next_job(int nothing_traced) {
     pthread_mutex_lock(&lock);
     while (nothing_traced && !family.job)
@@ -379,8 +379,8 @@ static void *follow(void *unused) {
 /* ---- from other threads ------------------------------------------------------------------------
  */
 
-/* The caller holds `asking`, and the follower runs. Its wait can begin just behind our signal: so
-   that is sent again until the job is done. */
+/* The caller holds `asking`, and the follower runs. The follower's wait can begin just after our
+   signal, so the signal is sent again until the job is done. */
 static void ask(struct job *job) {
     pthread_mutex_lock(&lock);
     family.job = job;

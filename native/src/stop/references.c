@@ -3,17 +3,17 @@
  * references.c: which parts of the arena a thread of the process may still be in, or on its way to.
  *
  * All threads stand for a moment. A thread that executes code has its address in the instruction
- * pointer, one that has called from there has it on a stack, one that is about to go there in a
- * register, and one that a signal has interrupted there in the frame of the signal (stacks.c). A
- * function that calls no other may have an address in its red zone only. So code that none of these
- * words leads to, and no slot, will never be executed again.
+ * pointer. A thread that has called from the code has the address on a stack, and a thread that is
+ * about to go there has it in a register. A thread that a signal has interrupted there has it in
+ * the signal frame (stacks.c). A function that calls no other may have an address in its red zone
+ * only. So code that none of these words leads to, and no slot, will never be executed again.
  *
  * The kernel looks at a restartable sequence that a thread has long left, whenever the thread goes
  * back to its own code after another one has run, and kills it if the descriptor makes no sense. So
  * the address of that, which stands in the thread's struct rseq, counts, too.
  *
- * A function that replaces another one may leave its address anywhere: in a table of the program,
- * or on the stack of a coroutine that runs no more. So all memory is searched for those
+ * A function that replaces another may leave its address anywhere: in a table of the program, or on
+ * the stack of a coroutine that is not running. So all memory is searched for such addresses
  * (mj_find_mentions).
  *
  * A word that only looks like an address keeps its code, which costs room and nothing else.
@@ -62,7 +62,7 @@ static void look_at_registers(struct search_for *all, const struct user_regs_str
         look_for_range(all, words[i], all->report);
 }
 
-/* What is not on the stack. Memory that cannot be read has nothing of ours. */
+/* Search what is not on a stack. Memory that cannot be read holds nothing of ours. */
 static void look_beside_stack(struct search_for *all, const struct user_regs_struct *regs) {
     const int64_t rseq = all->target->rseq_offset;
     uint64_t words[RED_ZONE / sizeof(uint64_t)], sequence;

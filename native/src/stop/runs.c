@@ -2,11 +2,11 @@
 /*
  * runs.c: a step of many edits of code, prepared to be compared and written by runs.
  *
- * A hundred thousand edits are five megabytes, and threads stand still while they are made. So what
- * is needed of them is made small before: the runs, and eight bytes for each byte that changes.
- * They are compared before, too, so that nobody stands still for a switch that is refused. Then a
- * run is read, compared, changed in our cache, written and read back while it is hot, all runs in
- * the same two buffers. Written one by one, so many edits take thirty times as long.
+ * A hundred thousand edits take five megabytes, and threads are stopped while they are written. So
+ * they are condensed in advance: to the runs, and eight bytes for each byte that changes. They are
+ * compared in advance, too, so that no thread is stopped for a switch that is refused. Then a run
+ * is read, compared, changed in our cache, written and read back while it is hot, all runs in the
+ * same two buffers. Written one by one, so many edits take thirty times as long.
  *
  * A run is written with its gaps, the bytes between the edits. No thread of the target changes them
  * meanwhile, since all stand, but another process may: the kernel puts uprobes into the target and
@@ -221,7 +221,7 @@ int runs_compare(const struct mj_target *target, const struct runs *runs,
     return status;
 }
 
-/* The first byte at or behind `at`, before `end`, that a uprobe may have put there; or `end`. */
+/* The first byte in `at`..`end` that a uprobe may have put there; or `end`. */
 static uint32_t find_uprobe(const struct runs *runs, uint32_t at, uint32_t end) {
     const uint8_t *trap = memchr(runs->image + at, INT3, end - at);
     const uint32_t before = trap ? (uint32_t)(trap - runs->image) : end;
@@ -231,7 +231,7 @@ static uint32_t find_uprobe(const struct runs *runs, uint32_t at, uint32_t end) 
     return call ? (uint32_t)(call - runs->image) : before;
 }
 
-/* How many places of a run stand before this one. */
+/* The number of places of a run before this one. */
 static uint32_t count_before(const struct place *places, uint32_t count, uint32_t at) {
     uint32_t low = 0;
 
