@@ -1,4 +1,4 @@
-"""Teaching views: what a marker is made of, and what switching it would do."""
+"""Teaching views: the parts of a marker, and the effects of switching it."""
 
 from markerjit.explain.marker import Explanation, explain_file, explain_process, hot_path
 from markerjit.explain.path import ActivePath, PathPart, paths_of_process

@@ -37,10 +37,10 @@ class Explanation(NamedTuple):
     problem    what is wrong with its code, None where the code is off or on
     dormant    its hot path while off
     active     its hot path while on, by mode
-    body       where the arguments are evaluated, up to and including the call; of a stub, which
-               counts and records without one, its beginning
+    body       the code that evaluates the arguments, up to and including the call; the beginning of
+               a stub, which counts and records without a call
     plan       what would be written; a Refusal where it cannot be switched
-    remarks    what else to know, a line each
+    remarks    further remarks, a line each
     path       its active path; None for a file
     """
 

@@ -1,9 +1,9 @@
 """The active path of a site: all that an execution runs through, from the head to the probe and
 back, in parts with names.
 
-Of a site that is on, every byte is read from the process. Of one that is off it is the path that a
-switch would make: what the process has already is read from it too, the head, the slot and the
-recorder are those that would be written, and say so.
+For a site that is on, every byte is read from the process. For a site that is off, this is the path
+that a switch would make. Parts that the process has already are read from it, too. The head, the
+slot and the recorder are those that would be written, and are marked so.
 """
 
 from __future__ import annotations
@@ -176,7 +176,8 @@ class _Pathfinder:
     # ---- the body --------------------------------------------------------------------------------
 
     def _body(self) -> Arranged:
-        """What is executed of a marker's body before the probe is called, and behind."""
+        """The instructions of a marker's body that are executed before the call of the probe, and
+        behind it."""
         body = self._site.body
         if not body.entry or body.idle or self._site.form.name in STUBBED:
             return Arranged((), ())
@@ -278,7 +279,7 @@ class _Pathfinder:
     # ---- the slot, and what it leads to ----------------------------------------------------------
 
     def _behind_slot(self, *, is_called: bool) -> Iterator[Reached]:
-        """The words of the slot, and what they lead to where the probe is called."""
+        """The words of the slot, and the code that they lead to when the probe is called."""
         preserving = self._site.body.preserving
         state = self._state
         if self._is_on:

@@ -30,7 +30,7 @@ from markerjit.session.view import View
 from markerjit.tuples import NamedTuple
 
 _ADDRESS, _PROBE, _GATES = 0x10000, 0x20000, Gates(0x20100, 0x20200, 0x20300, 0x20400)
-"""Somewhere: the code is the same everywhere, but for the distance of the probe."""
+"""An arbitrary address: the code is the same everywhere, except for the distance of the probe."""
 
 
 _RUNTIME = Runtime(_PROBE, _PROBE, _GATES, Process(), careful=False)
@@ -63,15 +63,15 @@ class AskedMarker(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """What is to be explained: a condition, or an aggregate such as "hist(size)" with its key and
-    condition."""
+    """The subject of the explanation: a condition, or an aggregate such as "hist(size)" with its
+    key and condition."""
 
     where: str | None = None
     aggregate: str | None = None
     by: str | None = None
 
     def explained(self, signatures: Sequence[Signature]) -> list[AskedMarker]:
-        """It for each of these signatures. Raises BadQuestion."""
+        """The explanation for each of these signatures. Raises BadQuestion."""
         if self.aggregate is None:
             return explain_question(self.where or "", signatures)
         asked = parse_aggregate(self.aggregate, by=self.by, where=self.where)
@@ -79,9 +79,9 @@ class Texts(NamedTuple):
 
 
 def explain_of_functions(target: str | View, pattern: str, texts: Texts) -> list[AskedMarker]:
-    """The same for the functions of a pattern, of a file or a process, with members of structures
-    as reads of memory. Raises BadQuestion, and what `list_file_functions` and `View.functions`
-    raise."""
+    """The explanation for the functions of a pattern, in a file or a process, with members of
+    structures as reads of memory. Raises BadQuestion, and what `list_file_functions` and
+    `View.functions` raise."""
     as_reads: Callable[[str, str], str]
     if isinstance(target, str):
         view, as_reads = list_file_functions(target, pattern), partial(as_reads_in_file, target)

@@ -1,7 +1,7 @@
 """The parts of a stub in the order in which they are executed.
 
-A stub has a straight line, and with a fast path a tail behind that (probes/fast.py). It depends on
-the probe in the slot which parts of both an execution runs through.
+A stub has a straight line, and with a fast path a tail behind that (probes/fast.py). The probe in
+the slot decides which parts of both an execution runs through.
 """
 
 from __future__ import annotations

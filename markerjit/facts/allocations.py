@@ -32,8 +32,8 @@ _EXACT = 10 * _KIBI
 
 
 def allocations_facts(allocations: Allocations, *, leaks: bool = False) -> Json:
-    """All of it; of the sites those with blocks that were not freed, where only `leaks` are asked
-    for."""
+    """The whole document. If only `leaks` are asked for, it has only the sites with blocks that
+    were not freed."""
     facts = allocations._asdict()
     facts["seconds"] = round(allocations.seconds, 6)
     facts["most_s"] = round(allocations.most_s, 6)
@@ -137,7 +137,7 @@ def summary_words(allocations: Allocations) -> str:
 
 
 def remarks(allocations: Allocations) -> Iterator[str]:
-    """What has to be known of the numbers, a sentence each."""
+    """Caveats about the numbers, a sentence each."""
     failed = sum(each.failed for each in allocations.sites)
     lost_frees = sum(each.lost_frees for each in allocations.sites)
     if failed:

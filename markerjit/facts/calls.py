@@ -47,7 +47,8 @@ def calls_facts(graph: CallGraph) -> Json:
 
 
 def price_facts(graph: CallGraph) -> Json:
-    """What the events cost the program at most, in nanoseconds; and its processor time."""
+    """The most that the events cost the program, in nanoseconds; and the program's processor
+    time."""
     event_ns = graph.event_ns
     return {
         "event_ns": event_ns,
@@ -78,8 +79,8 @@ def _times(function: CalledFunction) -> tuple[float | None, ...]:
 
 
 def symbol_named(symbols: Sequence[str], text: str) -> str | None:
-    """The one of these functions that a text is the name of: the symbol, or the function as it was
-    written, with its parameters or without. None where there is none."""
+    """The function with this name: its symbol, or the name as it was written, with its parameters
+    or without. None if there is no such function."""
     for symbol in symbols:
         written = demangled(symbol)
         if text in (symbol, written, written.partition("(")[0]):
@@ -163,7 +164,7 @@ def summary_words(graph: CallGraph) -> str:
 
 
 def remarks(graph: CallGraph, *, lossless: bool) -> Iterator[str]:
-    """What has to be known of the numbers, a sentence each."""
+    """Caveats about the numbers, a sentence each."""
     if graph.not_opened:
         yield f"{counted(len(graph.not_opened), 'function')} not followed: {kinds_words(graph)}"
     yield from _ends(graph)

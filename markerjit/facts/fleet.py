@@ -37,7 +37,7 @@ class Stayed(NamedTuple):
 
 
 def staying_facts(stayed: Stayed) -> Json:
-    """What was on in programs that came and went."""
+    """The markers that were on in programs that came and went."""
     facts: Json = {
         "markers": [{"name": name, **hits._asdict()} for name, hits in stayed.hits.items()],
         "programs": stayed.programs,

@@ -17,8 +17,8 @@ def experiment_facts(experiment: Experiment) -> Json:
 
 
 def outcome_facts(outcome: Outcome) -> Json:
-    """An experiment with its runs. `answer` is the index of the choice that came true, None where
-    the runs cannot tell."""
+    """An experiment with its runs. `answer` is the index of the correct choice, None where the runs
+    cannot tell."""
     experiment = outcome.experiment
     return {
         **experiment_facts(experiment),

@@ -1,5 +1,5 @@
-"""Latencies as facts for JSON, and as lines: a histogram of times, quantiles, slow pairs, and what
-has become of the events that are in no pair.
+"""Latencies as facts for JSON, and as lines: a histogram of times, quantiles, slow pairs, and the
+fate of events that are in no pair.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ ROW_HEADER = ("TOTAL", *(f"{100 * at:g} %" for at in QUANTILES), "LONGEST")
 
 
 def row_cells(row: LatencyRow) -> list[str]:
-    """The cells of a row: how many there were, and those below the header."""
+    """The cells of a row: the number of durations, and the cells below the header."""
     longest = "-" if row.longest_ns is None else duration_words(row.longest_ns)
     quantiles = [duration_words(row.quantile(at)) for at in QUANTILES]
     return [f"{row.calls:,}", duration_words(row.sum_ns), *quantiles, longest]

@@ -52,7 +52,7 @@ def explained_site_facts(explanation: Explanation) -> Json:
 
 
 def hole_facts(hole: Hole | None) -> Json | None:
-    """What a short jump at the head leads to, while it is closed and while it is open."""
+    """The target of a short jump at the head, while it is closed and while it is open."""
     return hole and {
         "address": hole.address,
         "off": hole.before.hex(" "),

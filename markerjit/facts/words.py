@@ -87,13 +87,13 @@ def objects_words(probe: UsdtProbe) -> str:
 
 
 def unmatched_words(number: int) -> str:
-    """What is said of returns whose entries were not seen: `2 returns gave no event: ...`."""
+    """The sentence about returns whose entries were not seen: `2 returns gave no event: ...`."""
     theirs = "its entry was" if number == 1 else "their entries were"
     return f"{counted(number, 'return')} gave no event: {theirs} not seen"
 
 
 def budget_words(pid: int, cut: Cut, budget: str) -> str:
-    """What was done because the probes took more than their part, in a sentence."""
+    """A sentence about what was done because the probes took more than their part."""
     took = f"the probes took some {cut.percent:g} % of the processor time of process {pid}"
     if cut.marker is None:
         return f"{took}, more than {budget}, and cannot be thinned any more: they are switched off"

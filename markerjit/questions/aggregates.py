@@ -1,4 +1,4 @@
-"""An aggregate as a question: what is added up, by which key, and where a condition is met.
+"""An aggregate as a question: the value that is added up, its key, and its condition.
 
     count()    hist(size)    quantiles(us * 1000)    stat(size)    sum(x) min(x) max(x) avg(x)
 
@@ -27,7 +27,7 @@ from markerjit.tuples import NamedTuple
 DEFAULT_TEXT = 64
 """Bytes of a text in a key, unless it is told otherwise."""
 MOST_TEXT = 248
-"""The runtime looks at 256 bytes of a text, and has to see that one is longer."""
+"""The runtime looks at 256 bytes of a text, and must be able to see that a text is longer."""
 MOST_PARTS = 6
 MOST_WORDS = 64
 _WORD = 8
@@ -35,7 +35,8 @@ _CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 
 
 class Does(Enum):
-    """What is made of the values of a key. `STAT` is all of count, sum, min, max and avg."""
+    """The way in which the values of a key are combined. `STAT` is all of count, sum, min, max and
+    avg."""
 
     COUNT = "count"
     SUM = "sum"
@@ -81,8 +82,8 @@ class KeyPart(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What all markers of an aggregate have in common. `value` is I64, U64 or F64; None without a
-    value."""
+    """The properties that all markers of an aggregate share. `value` is I64, U64 or F64; None
+    without a value."""
 
     does: Does
     key: tuple[KeyPart, ...]
@@ -102,8 +103,8 @@ class Shape(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """What the code of one marker computes: whether the condition is met (None: it always is), the
-    key, and the value."""
+    """The values that the code of one marker computes: whether the condition is met (None: it
+    always is), the key, and the value."""
 
     condition: Node | None
     key: tuple[Node, ...]
@@ -111,7 +112,7 @@ class Gathered(NamedTuple):
 
 
 class Aggregated(NamedTuple):
-    """The aggregate of some markers, and each of them: or the name that it lacks."""
+    """The aggregate of some markers, and for each marker its part or the name that it lacks."""
 
     shape: Shape
     markers: Sequence[Gathered | Lack]
@@ -164,7 +165,7 @@ def ask_aggregate(asked: Asked, scopes: Sequence[Scope]) -> Aggregated:
 
 
 def gathered_again(asked: Asked, scope: Scope, shape: Shape) -> Gathered | Lack:
-    """The same for one of several scopes, of which `ask_aggregate` has found it right."""
+    """The aggregate for one of several scopes, which `ask_aggregate` has checked."""
     value = parse(asked.value) if asked.value else None
     key = [parse(text) for text in keys_of(asked.by)] if asked.by is not None else []
     where = parse(asked.where) if asked.where is not None else None
@@ -217,8 +218,8 @@ def _value(syntax: Syntax, scope: Scope) -> Node:
 
 
 def key_part(syntax: Syntax, nodes: Sequence[Node], most: int) -> KeyPart:
-    """The part of the key that these are, of several markers. Raises BadQuestion where they cannot
-    be one."""
+    """The common part of the key for these parts of several markers. Raises BadQuestion where there
+    is none."""
     types = {key_type(node.type) for node in nodes}
     if Type.TEXT in types and len(types) == 1:
         return KeyPart(Type.TEXT, max(_size(node, most, syntax) for node in nodes))
@@ -277,7 +278,7 @@ def _unlike(syntax: Syntax, nodes: Sequence[Node], what: str) -> BadQuestion:
 
 
 def _with_type(marker: Gathered | Lack, type_: Type | None) -> Gathered | Lack:
-    """With the value in the type of all values."""
+    """The gathered values with the value in the common type."""
     if isinstance(marker, Lack) or marker.value is None or type_ is None:
         return marker
     return marker._replace(value=as_float(marker.value)) if type_ is Type.F64 else marker

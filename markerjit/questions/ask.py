@@ -39,8 +39,8 @@ def ask(text: str, scopes: Sequence[Scope]) -> list[Question | Lack]:
 
 
 def ask_again(text: str, scope: Scope) -> Question | Lack:
-    """The question for one of several scopes, of which `ask` has found it right. A name that only
-    others have is unknown here."""
+    """The question for one of several scopes, which `ask` has checked. A name that only other
+    scopes have is unknown here."""
     return _of_scope(parse(text), scope, is_only=False)
 
 

@@ -1,4 +1,4 @@
-"""Buckets of values, as native/src/runtime/aggregate.c counts them, and what they say.
+"""Buckets of values, as native/src/runtime/aggregate.c counts them, and their meaning.
 
 A histogram has a bucket for each power of two, a sketch 32 of equal width. The middle of a fine
 bucket differs from every value in it by less than 1.6 %. Integers up to 63 have buckets of their
@@ -26,7 +26,8 @@ Number = int | float
 
 
 class Bucket(NamedTuple):
-    """So many values from `low` up to `high`: for integers with it, for floats without."""
+    """The number of values from `low` up to `high`, which is included for integers and excluded for
+    floats."""
 
     low: Number
     high: Number

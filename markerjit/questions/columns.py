@@ -48,7 +48,7 @@ _DTYPES = {
 _I64 = np.iinfo(np.int64)
 _END_OF_I64 = 2.0**63
 _BLOCK = 4096
-"""So many texts are compared at a time."""
+"""The number of texts that are compared at a time."""
 
 
 class TextColumn(NamedTuple):
@@ -178,7 +178,7 @@ def _divided(left: Array, right: Array) -> Array:
 
 
 def _shifted(shift: np.ufunc, values: Array, counts: Array) -> Array:
-    """By a count that is negative or too large nothing remains but, to the right, the sign."""
+    """A shift by a negative or too large count leaves nothing; to the right, it leaves the sign."""
     fits = (counts >= 0) & (counts < values.dtype.itemsize * 8)
     shifted = shift(values, np.where(fits, counts, 0).astype(values.dtype))
     gone = values.dtype.type(0)

@@ -3,8 +3,8 @@
 The key of a begin and that of its end are expressions of their own markers, and have the same
 types. A pair that takes long is shown with the fields of both ends.
 
-A begin may have a group, which divides the times of the pairs: its end is in the group of its
-begin, whatever itself would say.
+A begin may have a group, which divides the times of the pairs. An end is in the group of its begin,
+whatever its own values.
 
 The return of a function knows how long the call took, so a latency may have ends alone. Their times
 are then added up by the key.
@@ -38,7 +38,7 @@ from markerjit.tuples import NamedTuple
 
 MOST_FIELDS = 12
 MOST_FIELD_WORDS = 128
-"""Of the fields of one end."""
+"""The most fields of one end, and the most words of these fields."""
 SCALE = Scale(Type.U64, fine=True)
 """The buckets of durations, nanoseconds."""
 WORDS = SCALE.size + 2

@@ -9,8 +9,8 @@
     req->flags           (u32(req + 40) >> 3 & 7)  a bit-field
     req->ratio           f64(req + 48)            f32(…) of a float
 
-So a question that is kept in a process says itself what it reads, and a wild pointer is what it is
-for `u32(p + 8)`: the number is missing. `.` and `->` mean the same, as the type of what stands
+So a question that is kept in a process shows what it reads. A wild pointer has the effect that it
+has for `u32(p + 8)`: the number is missing. `.` and `->` mean the same, as the type of what stands
 before it says which is meant.
 
 What this does not do: know any type (elf/members.py).
@@ -35,7 +35,7 @@ _SIZES = (8, 16, 32, 64)
 
 
 class LayoutKind(StrEnum):
-    """What a C type is to a question that reads it."""
+    """The kind of a C type for a question that reads it."""
 
     INTEGER = "integer"
     BOOL = "bool"
@@ -66,11 +66,11 @@ class Layout(Protocol):
     def length(self) -> int | None: ...
     @property
     def inner(self) -> Layout:
-        """What a pointer leads to, or an element."""
+        """The target of a pointer, or the type of an element."""
 
     @property
     def names(self) -> Sequence[str]:
-        """The members of a structure or union; none of one that is not known."""
+        """The members of a structure or union; none if it is not known."""
 
     def member(self, name: str) -> Member | None:
         """A member of a structure or union, also of one without a name in it."""
@@ -89,8 +89,8 @@ class Member(Protocol):
 
 
 class _Object(NamedTuple):
-    """Something that a question names. `address` is the text of the address that it is in memory
-    by, `offset` bytes further; without an address `text` is its value."""
+    """Something that a question names. It is in memory at `offset` bytes behind the address that
+    the text `address` computes; without an address `text` is its value."""
 
     layout: Layout
     text: str
@@ -269,7 +269,7 @@ class _Writing:
         self._types = types
 
     def piece(self, node: ast.expr, test: ast.Compare | None) -> Piece:
-        """What is written for a member, or for a test of it."""
+        """The text that replaces a member, or a test of it."""
         member = self._object(node)
         if test is None:
             return Piece(self._span(node), self._read(member, node))
@@ -304,7 +304,7 @@ class _Writing:
         raise self._wrong("members are those of a field, such as req->url", node)
 
     def _behind(self, pointer: _Object, node: ast.expr, index: int = 0) -> _Object:
-        """What a pointer leads to."""
+        """The target of a pointer."""
         kind = pointer.layout.kind
         if kind == LayoutKind.TEXT and not pointer.address:
             raise self._wrong("this is a text; its first byte is s[:1]", node)
@@ -420,5 +420,5 @@ def _sum(member: _Object) -> str:
 
 
 def _before(span: Span, name: str) -> Span:
-    """What stands before a member."""
+    """The expression before a member."""
     return Span(span.start, max(span.start, span.end - len(name)))

@@ -10,11 +10,12 @@ from markerjit.tuples import NamedTuple
 
 TIME, TID, CPU, NAME, CALLER, STACK = "time", "tid", "cpu", "name", "caller", "stack"
 ALWAYS = {TIME: Type.I64, TID: Type.U32, CPU: Type.U32}
-"""Of every event. `time` is nanoseconds of CLOCK_MONOTONIC. A field of the same name hides it."""
+"""The names that every event has. `time` is nanoseconds of CLOCK_MONOTONIC. A field of the same
+name hides such a name."""
 
 
 DEPTH, MOST_DEPTH = 64, 256
-"""Frames of `stack`, and of `stack(n)` at most."""
+"""The frames of `stack`, and the most frames of `stack(n)`."""
 
 _NOTHING: Mapping[str, Type] = {}
 

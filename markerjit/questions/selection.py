@@ -22,9 +22,9 @@ from markerjit.questions.types import Type
 from markerjit.tuples import NamedTuple
 
 MOST = 12
-"""Expressions of a selection at most: as many as a marker has arguments."""
+"""The most expressions of a selection: as many as a marker has arguments."""
 ALL = "*"
-"""In the place of an expression: all fields of the event, each as it is."""
+"""Stands for all fields of the event, each as it is."""
 
 
 class Part(NamedTuple):
@@ -59,8 +59,8 @@ def select(text: str, scopes: Sequence[Scope]) -> list[Selection | Lack]:
 
 
 def select_again(text: str, scope: Scope) -> Selection | Lack:
-    """The selection for one of several scopes, of which `select` has found it right. A name that
-    only others have is unknown here."""
+    """The selection for one of several scopes, which `select` has checked. A name that only other
+    scopes have is unknown here."""
     return _of_scope(list(parts_of(text)), scope, is_only=False)
 
 
@@ -144,7 +144,7 @@ def with_stack(select: str | None, fields: Sequence[str] | None, depth: int) -> 
 
 
 def pieces_of(line: str) -> Iterator[Span]:
-    """The places between the commas that stand in no brackets."""
+    """The places between commas that are outside of brackets."""
     depth, start = 0, 0
     try:
         for token in tokenize.generate_tokens(io.StringIO(line.lstrip()).readline):

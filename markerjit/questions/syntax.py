@@ -12,9 +12,9 @@ from markerjit.questions.ir import Span
 from markerjit.tuples import NamedTuple
 
 LONGEST = 4096
-"""Characters of an expression at most."""
+"""The most characters of an expression."""
 DEEPEST = 60
-"""Levels of an expression at most: those that look at it call themselves for each."""
+"""The most levels of an expression: the functions that walk it recurse once for each."""
 MEMORY = ("u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "f64")
 """Functions that read numbers in memory, by the type that they read."""
 TEXT_AT = "str"

@@ -1,8 +1,8 @@
 """A tree of syntax, with the names of a scope, as a typed expression.
 
 Numbers meet as C has them (types.py). A calculation with constants alone is exact, however large
-they are in between, and then has the type that C gives such a constant. A condition that the name
-of the marker decides is decided here, and what it rules out is not looked at.
+they are in between, and then has the type that C gives such a constant. A condition that depends
+only on the name of the marker is decided here, and the part that it rules out is not typed.
 
 A comparison with a name that these events do not have is unknown, and `and`, `or` and `not` treat
 it as SQL does. An unknown condition is not met.
@@ -506,7 +506,7 @@ def _negated(node: Node, span: Span) -> Node:
 
 
 def _joined(symbol: str, parts: Sequence[Node], span: Span) -> Node:
-    """The `and` or `or` of these; that of none is what decides nothing."""
+    """The `and` or `or` of these. Without operands it is the constant that decides nothing."""
     if not parts:
         return _bool(symbol == "and", span)
     return parts[0] if len(parts) == 1 else Logic(Type.BOOL, symbol, tuple(parts), span)
