@@ -1,9 +1,9 @@
-"""Which stack an address is of: areas of memory, between borders.
+"""The stack that an address belongs to: areas of memory, between borders.
 
 Stacks of threads, and most of coroutines and signal handlers, are mappings of their own. Some are
-parts of one mapping: coroutines in the heap or in a variable. Where one ends and the next one
-begins nobody says. A border between them is learned when a call goes on that had seemed to be left
-(repair.py), and borders that were learned stay.
+parts of one mapping: coroutines in the heap or in a variable. Nothing tells where such a stack ends
+and the next one begins. A border between them is learned when a call goes on that had seemed to be
+left (repair.py), and borders that were learned stay.
 
 An address in no mapping is of a thread that has ended, or of one that has begun since the last
 look. So a page that was not looked for is looked for at once, and one that was at most once a
@@ -70,7 +70,7 @@ class Areas:
         return bisect_right(self._borders, address)
 
     def of_all(self, addresses: Array) -> Array:
-        """The same of many."""
+        """The areas of many addresses."""
         borders = np.array(self._borders, np.uint64)
         return np.searchsorted(borders, addresses, side="right")
 

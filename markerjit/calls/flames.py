@@ -1,4 +1,4 @@
-"""What a flame graph is made of: functions below their callers, each with a weight.
+"""The data of a flame graph: functions below their callers, each with a weight.
 
 Calls weigh what they took, in nanoseconds, and samples weigh one each.
 """

@@ -179,7 +179,7 @@ def _name(node: int, tree: Tree, names: Sequence[str]) -> str:
 
 
 def _without_empty_rest(nodes: Sequence[CallNode]) -> tuple[CallNode, ...]:
-    """Without the caller of calls that found no node, where every call has found one."""
+    """The nodes of the tree, without REST if every call has found a node."""
     if any(node.parent == REST for node in nodes):
         rest = nodes[REST]._replace(parent=ROOT)
         return (nodes[ROOT], rest, *nodes[REST + 1 :])

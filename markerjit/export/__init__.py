@@ -6,6 +6,6 @@
     server.py        the text on a port of 127.0.0.1
     otlp.py          counts, and spans of pairs of markers, sent by OpenTelemetry's SDK
 
-What this does not do: keep anything. What a process has counted before is not there, and after the
-end there is nothing.
+What this does not do: keep anything. Earlier counts of a process are not included, and nothing
+remains after the end.
 """

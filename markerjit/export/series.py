@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 OTHER = "(other)"
 ABSENT = "(absent)"
-"""In place of a text that is NULL or cannot be read."""
+"""Stands for a text that is NULL or cannot be read."""
 
 _LONGEST = 100
 """Characters of a value; what is longer is cut, and such values share a series."""

@@ -109,8 +109,8 @@ def switched_on(
     trace: Callable[[markerjit.Session], AbstractContextManager[markerjit.EventStream]] | None,
     where: str | None,
 ) -> Iterator[None]:
-    """The markers are on within: recorded by this trace, or else counted. Those that were on and
-    counted before stay on."""
+    """Keep the markers on within the block: recorded by this trace, or else counted. Markers that
+    were already counting stay on afterwards."""
     if trace is not None:
         try:
             fleet.trace(trace)

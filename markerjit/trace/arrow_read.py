@@ -48,8 +48,8 @@ _MAGIC_SIZE = 8
 
 
 class _TableTrace(ColumnTrace):
-    """The common part of the readers of Parquet and Arrow. Of a table of several processes those of
-    `pid`."""
+    """The common part of the readers of Parquet and Arrow. In a table of several processes it reads
+    the events of `pid`."""
 
     _pid: int | None = None
 

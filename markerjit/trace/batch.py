@@ -1,4 +1,4 @@
-"""Records that are handed out together, and the same as a table of pyarrow, pandas or polars.
+"""Records that are handed out together, also as a table of pyarrow, pandas or polars.
 
 The packages are imported when a table is made, and a sentence says which is missing.
 """
@@ -73,13 +73,14 @@ class Batch(NamedTuple):
         return table_of([self])
 
     def to_pandas(self) -> Any:
-        """The same as a pandas.DataFrame. Numbers and texts that a marker does not have are NA."""
+        """The records as a pandas.DataFrame. Numbers and texts that a marker does not have are
+        NA."""
         from markerjit.trace.frames import to_pandas
 
         return to_pandas(self.to_arrow())
 
     def to_polars(self) -> Any:
-        """The same as a polars.DataFrame."""
+        """The records as a polars.DataFrame."""
         from markerjit.trace.frames import to_polars
 
         return to_polars(self.to_arrow())

@@ -34,7 +34,7 @@ class Collector:
     def columns_with_events(
         self, events: Iterable[Event]
     ) -> Iterator[tuple[Columns, Sequence[Event]]]:
-        """The same, with the events of each in the order of its rows."""
+        """The columns of these events, with the events of each in the order of its rows."""
         by_type: dict[int, tuple[RecordType, list[Event]]] = {}
         for event in events:
             kind = self._type_of(event)

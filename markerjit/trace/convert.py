@@ -23,8 +23,8 @@ def convert(
 ) -> int:
     """Write a trace to another file; returns the number of events.
 
-    `select` chooses markers by name. Where the trace is damaged in the middle, the events before
-    that are written and can be read.
+    `select` chooses markers by name. If the trace is damaged in the middle, the events before the
+    damage are written and can be read.
     """
     from markerjit.trace.encode import with_packets
     from markerjit.trace.records import pieces

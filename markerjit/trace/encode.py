@@ -26,7 +26,7 @@ _ZEROS = np.zeros(WORD, np.uint8)
 
 
 def with_packets(batch: Batch) -> Batch:
-    """A batch of columns, with the packets that they could have come from: one for each CPU."""
+    """A batch of columns with equivalent packets, one for each CPU."""
     columns, stacks = with_numbers(batch.columns)
     return batch._replace(packets=tuple(packets_of(columns)), stacks=stacks)
 

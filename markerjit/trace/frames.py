@@ -1,7 +1,7 @@
 """A table of pyarrow as a data frame of pandas or polars.
 
-pandas has numbers without a missing value and numbers with one, in types of their own. Here all
-fields have the latter, so that the type of a column does not depend on the records.
+pandas has separate types for numbers that may be missing and numbers that may not. Here all fields
+have the latter, so that the type of a column does not depend on the records.
 """
 
 from __future__ import annotations

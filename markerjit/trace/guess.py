@@ -9,7 +9,7 @@ from markerjit.ring.types import TEXTS, RecordType, Time
 from markerjit.trace.header import is_name
 
 _TYPES_AT_MOST = 1 << 16
-"""A file whose events have more of them keeps data where names should be."""
+"""The most types. A file with more of them has data in place of names."""
 
 
 class Guess:
@@ -72,7 +72,7 @@ class Guess:
 
 
 class _FieldValues:
-    """What the values of a field have in common."""
+    """The common properties of the values of a field."""
 
     def __init__(self) -> None:
         self.classes: set[type] = set()

@@ -1,4 +1,4 @@
-"""What a trace says of itself, as JSON: the part of our files that is the same in all formats.
+"""The header of a trace, as JSON: the part of our files that is the same in all formats.
 
 Files keep times as nanoseconds, and say from which clock they came: `for_reading` is the info of a
 trace that was read again. Its clock needs no calibration any more.
@@ -25,9 +25,9 @@ from markerjit.trace.sink import TraceInfo
 
 VERSION = 2
 _WITHOUT_STACKS = 1
-"""The version of a trace that one may read who knows of no stacks."""
+"""The version of a trace without stacks, for readers that do not know stacks."""
 JOINT = {"joint": True}
-"""What the header of a program also says in a file of several."""
+"""Further fields in the header of a program in a file of several programs."""
 _CLASSES = {
     "i": TypeClass.SIGNED,
     "u": TypeClass.UNSIGNED,
@@ -36,7 +36,7 @@ _CLASSES = {
     "c": TypeClass.CHARS,
     "b": TypeClass.BOOL,
 }
-"""By the first letter of a CType as text, such as "i32" and "chars"."""
+"""The class by the first letter of a CType's text, such as "i32" and "chars"."""
 
 _INTEGERS = (TypeClass.SIGNED, TypeClass.UNSIGNED, TypeClass.BOOL)
 _POINTERS = (TypeClass.POINTER, TypeClass.CHARS)
@@ -53,12 +53,13 @@ _ALLOWED = {
 """The argument and the conversion of each type of field: what elf/format.py makes."""
 
 _VALUES = {str, StackText, float, bool, bytes, type(None)}
-"""What the value of a field can be, besides a whole number."""
+"""The types that the value of a field can have, besides a whole number."""
 
 LONGEST_TIME = 1 << 62
-"""Nanoseconds, and as many before 0: two of them have a sum that the calendar knows."""
+"""The largest time in nanoseconds, also before 0. The sum of two such times is still in the
+calendar."""
 LARGEST, SMALLEST = (1 << 64) - 1, -(1 << 63)
-"""Of the numbers that a field can hold."""
+"""The bounds of the numbers that a field can hold."""
 
 
 def to_json(info: TraceInfo) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def from_json(document: Any, path: str) -> TraceInfo:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON of somebody else's. Raises ValueError, also where it goes too deep."""
+    """Parse JSON from an untrusted file. Raises ValueError, also where it is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -166,12 +167,12 @@ def nanoseconds(wall_offset_ns: int, recorded: Time = Time.MONOTONIC) -> Calibra
 
 
 def beginning(info: TraceInfo) -> int:
-    """When a trace began, as its events count."""
+    """The start of a trace in the unit of its events' times."""
     return 0 if info.clock.time is Time.NONE else info.started_ns - info.clock.wall_offset_ns
 
 
 def losses_to_json(lost: Mapping[tuple[int, str], int]) -> list[dict[str, Any]]:
-    """Losses as JSON has them; those that are none are left out."""
+    """Losses for JSON, without zeros."""
     return [
         {"cpu": cpu, "name": name, "lost": count} for (cpu, name), count in lost.items() if count
     ]
@@ -193,7 +194,7 @@ def joint_losses(lost: Mapping[int, Mapping[tuple[int, str], int]]) -> list[dict
 
 
 def losses_of_process(losses: Any, pid: int) -> Any:
-    """Those of a process among the losses of several, still as JSON."""
+    """The losses of one process among those of several, still as JSON."""
     if not isinstance(losses, list):
         return losses
     return [loss for loss in losses if isinstance(loss, dict) and loss.get("pid") == pid]

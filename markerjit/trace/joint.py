@@ -39,7 +39,7 @@ class JointLines:
         self._events = 0
 
     def add(self, info: TraceInfo) -> None:
-        """Take a program, of which no event was written yet. All have one clock."""
+        """Add a program, before its first event is written. All programs have one clock."""
         check_is("info", info, TraceInfo)
         if len(self._pids) + len(info.types) >= FILLER:
             raise Refused("one file has no room for the markers of more programs; take .ctf")

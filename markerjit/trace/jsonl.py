@@ -185,8 +185,8 @@ class JsonLinesTrace(EventTrace):
             return False
 
     def _parser(self) -> Parser | None:
-        """What finds columns in lines; None while the types are not known, and where lines are
-        those of several processes."""
+        """The finder of columns in lines. None while the types are not known, and for lines of
+        several processes."""
         if self._pid is not None or not self.info.types:
             return None
         from markerjit.trace.jsonl_columns import Parser
@@ -196,8 +196,8 @@ class JsonLinesTrace(EventTrace):
 
     @property
     def _is_by_time(self) -> bool:
-        """Whether events of columns are those of lines: times give their order, and values their
-        types."""
+        """Whether events made of columns equal events made of lines: the times give the order, and
+        the values give the types."""
         types = self.info.types
         has_bytes = any(field.type is FieldType.BYTES for kind in types for field in kind.fields)
         return self.info.clock.time is not Time.NONE and not has_bytes and not ambiguous(types)
@@ -250,15 +250,15 @@ _Line = tuple[int, str, bool]
 
 
 class _Piece(NamedTuple):
-    """Some lines of a file: the whole ones, the last one of a file that was cut, and the number of
-    the first."""
+    """Some lines of a file: the whole lines, the last line if the file was cut, and the number of
+    the first line."""
 
     data: bytes
     cut: bytes
     first: int
 
     def lines(self, rows: Sequence[int] | None = None) -> Iterator[tuple[int, _Line]]:
-        """The lines with their rows, all or these, and the one that was cut in any case."""
+        """The lines with their rows, all or only these. A line that was cut is always included."""
         if rows == [] and not self.cut:  # nearly always: the others are in columns
             return
         whole = self.data.split(b"\n")[:-1]

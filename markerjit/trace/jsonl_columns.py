@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from markerjit.ring.batch import Array, Column
 
 _MOST_DIGITS = 19
-"""More do not always fit into 64 bits."""
+"""The most digits that always fit into 64 bits."""
 _MOST_KINDS = 64
-"""So many types are looked for in one piece of a file, each in all lines that are left."""
+"""The most types that are looked for in one piece of a file, each in all remaining lines."""
 _FLOAT = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _FLOAT_BYTES = np.zeros(256, np.bool_)
 _FLOAT_BYTES[list(b"0123456789+-.eE")] = True
 _LONGEST_FLOAT = 40
 _PADDING = 256
-"""Bytes behind the data, so that a look behind a bad place stays in it."""
+"""Bytes added behind the data, so that a look-up behind a bad place stays inside the buffer."""
 _QUOTE, _BACKSLASH, _NEWLINE, _MINUS, _ZERO = b'"\\\n-0'
 
 
@@ -181,7 +181,7 @@ class _Text:
 
 
 class _Walk:
-    """A place in each of some lines. A line that is not as expected is good no more."""
+    """A place in each of some lines. A line that is not as expected stops being good."""
 
     def __init__(self, text: _Text, lines: Array, at: Array) -> None:
         self.text = text

@@ -25,7 +25,7 @@ _FITTING: dict[type, tuple[FieldType, ...]] = {
     bytes: (FieldType.BYTES,),
     type(None): (*_TEXT_TYPES, FieldType.STACK),
 }
-"""By class of value, the types of fields that may have it."""
+"""The types of fields that may have a value of each class."""
 KIND_MARK = "#"
 """Separates a marker's name from the id of its type in text files, where it has several types."""
 
@@ -45,11 +45,11 @@ class EventOfKind(Event):
 
     @property
     def origin(self) -> Origin:
-        """Where it comes from."""
+        """The origin of the event."""
         return self.source
 
     def of(self, origin: Origin) -> EventOfKind:
-        """The same event, from somewhere else."""
+        """The same event with another origin."""
         return _of_kind(self, self.kind, origin)
 
     def _replace(self, **changes: Any) -> EventOfKind:
