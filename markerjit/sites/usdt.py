@@ -47,12 +47,12 @@ class UsdtSites(NamedTuple):
 
 
 class UsdtState(NamedTuple):
-    """How a site of a process is now.
+    """The present state of a site of a process.
 
-    raised   the count in its semaphore: how many look at the probe; None without a semaphore, or
-             where it cannot be read
+    raised   the count in its semaphore, which is the number of attached tracers; None without a
+             semaphore, or where it cannot be read
     problem  what is wrong with the code: another tool's breakpoint, for instance
-    mode     how we have it open; None where we have not
+    mode     the mode in which we have opened it; None if we have not
     """
 
     site: UsdtSite
@@ -93,7 +93,8 @@ def usdt_of_process(pid: int, read: Read, maps: Sequence[Mapping]) -> UsdtSites:
 
 
 def usdt_states(read: Read, sites: Sequence[UsdtSite]) -> list[UsdtState]:
-    """How these sites of a process are now. Raises what `read` raises when the process ends."""
+    """The present states of these sites of a process. Raises what `read` raises when the process
+    ends."""
     return [UsdtState(site, _raised(read, site), _problem(read, site)) for site in sites]
 
 

@@ -1,8 +1,8 @@
 """The USDT probes of files that were looked at before, in the user's cache by build id.
 
-Anybody can give a file the build id of another one. So an entry has all places that were read when
-it was made, and a digest of what stood there. Where a file has the same bytes in these places, and
-the same size, its notes are the same: nothing else of it was looked at.
+Anybody can give a file the build id of another file. So an entry has all places that were read when
+it was made, and a digest of their content. Where a file has the same bytes in these places, and the
+same size, its notes are the same: nothing else of it was looked at.
 
     build id  the name of the entry, and nothing more
     digest    of the bytes that the answer came from: headers, notes, names, no-ops
@@ -60,7 +60,7 @@ Reads = dict[tuple[int, int], bytes]
 
 
 class NotedImage(FileImage):
-    """A file of which it is noted what is read."""
+    """A file that notes which parts of it are read."""
 
     def __init__(self, path: str) -> None:
         self.reads: Reads = {}

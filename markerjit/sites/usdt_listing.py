@@ -1,4 +1,4 @@
-"""What the notes of a file say of its USDT probes, and the sites of a process that follow."""
+"""The USDT probes in the notes of a file, and the sites of a process that follow from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans of foreign code: what jumps into them, and how an address of them can be opened."""
+"""Spans of foreign code: the jumps into them, and the ways to open an address in them."""
 
 from markerjit.spans.code import Code, Target, TargetKind
 from markerjit.spans.openings import (

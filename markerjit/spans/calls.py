@@ -1,10 +1,10 @@
 """How a call of a function can be opened, best way first.
 
-    TARGET   a call, or a jump, that leads to the stub in place of the function. Nothing is lost
+    TARGET   the call, or jump, is made to lead to the stub instead of the function. Nothing is lost
     others   as any instruction (openings.py); of a jump on a condition as an exit (exits.py)
 
-So the return address is pushed by the program's own call: a processor that predicts returns, a
-shadow stack and an unwinder find what they always find.
+So the program's own call pushes the return address. Return prediction, shadow stacks and unwinders
+work as usual.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many places of an object's code can be opened, by which way, and why the others cannot be.
+"""How many places of an object's code can be opened, in which ways, and why the others cannot.
 
     entries       of functions; not of parts that a compiler has split off
     exits         of functions. One that the entry displaces needs no opening of its own
@@ -29,7 +29,7 @@ NO_HOLE_LEFT = "other places have the holes in reach"
 NO_ROOM = "nothing beside it has room for a jump, and no hole is in reach"
 TWO_PAGES = "the jump would lie in two pages"
 _TURN = 64
-"""Functions between two reports of progress."""
+"""The number of functions between two reports of progress."""
 
 Progress = Callable[[str, float], None]
 """Called with what is looked at, and how much of it is done, from 0 to 1."""
@@ -53,7 +53,7 @@ class Share(NamedTuple):
 
     @property
     def by_jump(self) -> int:
-        """How many places a jump opens, or the jump at the entry."""
+        """The number of places that a jump opens, be it the jump at the entry."""
         return sum(count for way, count in self.ways.items() if way != str(Way.INT3))
 
     @property

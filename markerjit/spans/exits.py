@@ -50,7 +50,7 @@ from markerjit.x86.run import whole_instructions
 
 _MOST_PARTS = 64
 _COLD = ".cold"
-"""In the names of parts."""
+"""The mark in the names of parts."""
 _LEADING = 16
 """Instructions before an exit that are looked at: five bytes are needed."""
 
@@ -66,7 +66,7 @@ class ExitKind(Enum):
 
 
 class Unbounded(Enum):
-    """Why the exits of a function are not known."""
+    """The reason why the exits of a function are not known."""
 
     NOT_COVERED = "no function is known there"
     UNEXPLAINED = "an indirect jump may lead anywhere"
@@ -110,7 +110,7 @@ class Exits(NamedTuple):
 
 
 class _Left(Exception):
-    """It is found that a function is unbounded."""
+    """A function turned out to be unbounded."""
 
     def __init__(self, reason: Unbounded, at: int) -> None:
         super().__init__(reason, at)
@@ -195,8 +195,8 @@ def _parts_beside(code: Code, body: int, bodies: list[int]) -> Iterator[int]:
 
 
 def _is_part_of(code: Code, other: int | None, target: int, body: int) -> bool:
-    """Whether what is jumped to is a part: it says so by its first unwind row, or nothing but
-    jumps on a condition, of this body, lead to its start."""
+    """Whether the target of a jump is a part. It is if its first unwind row says so, or if only
+    conditional jumps of this body lead to its start."""
     functions = code.functions
     if other is None or code.is_linkage(target):
         return False
@@ -215,7 +215,7 @@ def _is_part_of(code: Code, other: int | None, target: int, body: int) -> bool:
 
 
 def _is_always(code: Code, jump: Jump) -> bool:
-    """Whether a direct jump does not depend on a condition."""
+    """Whether a direct jump is unconditional."""
     starts = code.flow(jump.function).starts
     start = next(at for at in range(jump.end - 1, jump.end - 16, -1) if at in starts)
     return jumps_always(code.read(start, jump.end - start))
@@ -288,8 +288,8 @@ def _opened(
 
 
 def best_exit(code: Code, at: int) -> Opening | Closed:
-    """The best way to open a jump on a condition that leaves its function, which needs nothing that
-    stands before it."""
+    """The best way to open a conditional jump that leaves its function. It needs no byte before the
+    jump."""
     return _best(code, at, at)
 
 

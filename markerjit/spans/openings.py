@@ -40,9 +40,10 @@ _MOST_PADDED, _MOST_MADE, _ENOUGH = 8, 4, 3
 """Places that are offered for a hole; none has to be made where enough are padding."""
 _LONGEST_RUN = 64
 _ENTRY = 16
-"""Bytes of a function, some of which its entry may need."""
+"""The bytes at the start of a function that its entry may need."""
 _NEARBY = 1 << 24
-"""Where a copy is tried: near, so that only what can never be moved is refused."""
+"""The address at which a copy is tried. It is near, so that only code that can never be moved is
+refused."""
 
 
 class Way(Enum):
@@ -62,7 +63,7 @@ class Way(Enum):
 
 
 class Why(Enum):
-    """Why a way is not possible, where it is neither an obstacle nor a target."""
+    """The reason why a way is not possible, apart from obstacles and targets."""
 
     SHORT = "the instructions end before, and no padding is behind them"
     NO_HOLE = "no padding is within reach"
@@ -77,7 +78,7 @@ class Why(Enum):
 
 
 class TurnedDown(NamedTuple):
-    """A way that is not possible at an address, why, and the address of the reason."""
+    """A way that is not possible at an address, with the reason and its address."""
 
     way: Way
     reason: Obstacle | TargetKind | Why
@@ -131,7 +132,7 @@ class Opening(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """An address that cannot be opened, and why not, for each way."""
+    """An address that cannot be opened, and the reason for each way."""
 
     address: int
     turned_down: tuple[TurnedDown, ...]
@@ -171,7 +172,7 @@ def against(code: Code, address: int) -> Why | None:
 
 
 def _openings(code: Code, run: Run) -> Iterator[Opening | TurnedDown]:
-    """Each way in its order: the opening, or why it is none."""
+    """Each way in its order: the opening, or the reason why there is none."""
     near = run.first(NEAR_LENGTH)
     no_ops = run.no_ops()
     if len(no_ops) >= NEAR_LENGTH:
@@ -210,7 +211,7 @@ def _into_padding(code: Code, run: Run, near: bytes) -> Opening | TurnedDown:
 
 
 def is_free(code: Code, address: int, size: int) -> bool:
-    """Whether these bytes are padding behind a block, to which nothing leads."""
+    """Whether these bytes are padding behind a block, with no way into them."""
     padding = code.read(address, size)
     beyond = code.read(address, size + 16)
     return (
@@ -278,8 +279,8 @@ def _is_behind_end(code: Code, address: int) -> bool:
 
 
 def _made(code: Code, reach: range, lost: range) -> Iterator[HolePlace]:
-    """Instructions that can give room, behind the site first; none of those that are `lost`. Nobody
-    enters them anywhere but at the first one, and they are no call and no function's entry."""
+    """Instructions that can give room, those behind the site first, without those that are `lost`.
+    They are entered only at the first one, and include no call and no function's entry."""
     for at in _starts(code, reach, lost.start):
         run = whole_instructions(code.read(at, _LONGEST_RUN), at, 2 * NEAR_LENGTH)
         content = run.first(2 * NEAR_LENGTH)

@@ -1,4 +1,4 @@
-"""Jump tables: which places of an object's code they lead to.
+"""Jump tables, and the places of an object's code that they lead to.
 
 Compilers for x86-64 make a `switch` of a table in read-only data, whose entries are 32-bit
 distances from the table's start. Code loads that start by `lea reg, [rip + table]`, so each address
@@ -78,7 +78,8 @@ def table_targets(
 def _tables(
     functions: Functions, is_entry: NDArray[np.bool_], addresses: Addresses, places: Addresses
 ) -> _Tables:
-    """Each address that is loaded, and each with the labels that the same function loads."""
+    """The addresses that are loaded, each alone and with the labels that the same function
+    loads."""
     index = np.searchsorted(functions.starts, places, "right") - 1
     known = (index >= 0) & (places <= functions.ends[index])
     start = np.where(known, functions.starts[index], 0)
@@ -99,7 +100,7 @@ def _tables(
 def _counts(
     functions: Functions, is_entry: NDArray[np.bool_], tables: _Tables, targets: Addresses
 ) -> NDArray[np.bool_]:
-    """Which of these targets count, one for each table."""
+    """Whether each of these targets counts, one target for each table."""
     index = np.searchsorted(functions.starts, targets, "right") - 1
     elsewhere = (index < 0) | (targets >= functions.ends[index]) | ~is_entry[index]
     own = (targets >= tables.start) & (targets <= tables.end)

@@ -12,7 +12,8 @@ _PLACE = "unwind"
 _MOST = 1 << 28
 """Bytes of a file."""
 _FEWEST = 1 << 12
-"""Rules of a table that is kept: smaller ones are made as fast as they are read."""
+"""The least number of rules of a table that is kept. Smaller tables are made as fast as they are
+read."""
 
 
 def kept_table(image: Image) -> Table:

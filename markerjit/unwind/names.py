@@ -1,4 +1,4 @@
-"""What the functions of frames are called: looked up when a stack is shown.
+"""The names of the functions of frames, looked up when a stack is shown.
 
 A function of a stripped file has no name, only its place.
 """
@@ -20,8 +20,8 @@ from markerjit.unwind.walk import Stack
 
 
 class FrameNames:
-    """Names of the frames of a process. Each object's are read when the first frame needs them;
-    with `outlives`, also when the process has ended."""
+    """Names of the frames of a process. The names of an object are read when the first frame needs
+    them; with `outlives`, even after the process has ended."""
 
     def __init__(self, pid: int, code: ProcessCode, *, outlives: bool = False) -> None:
         """Raises what reading raises when the process ends."""

@@ -30,7 +30,7 @@ class LoadedCode(NamedTuple):
 
 
 class ProcessCode:
-    """What is known of the code of a process, as it was when this was made."""
+    """The unwind tables of a process's code, as it was when this was made."""
 
     def __init__(self, read: Read, maps: Sequence[Mapping]) -> None:
         """Raises what `read` raises when the process ends."""
@@ -85,7 +85,7 @@ class ProcessCode:
 
 
 def _vdso(read: Read, maps: Sequence[Mapping]) -> list[tuple[Mapping, MappedImage]]:
-    """The kernel's object in the process, which no file is mapped for."""
+    """The kernel's object in the process (the vDSO), which has no file."""
     for mapping in maps:
         if mapping.path == VDSO:
             try:

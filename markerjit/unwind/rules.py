@@ -1,4 +1,4 @@
-"""How a frame leads to its caller's: a rule, in 32 bits.
+"""The rule by which a frame leads to its caller's frame, in 32 bits.
 
 The idea is that of the kernel's ORC (Linux, Documentation/arch/x86/orc-unwinder.rst): of all that
 DWARF can say, what compilers do say. From the low bits up a rule has
@@ -102,7 +102,8 @@ def rule_of(row: Row) -> Rule:
 
 
 def _saved(place: Saved) -> int | None:
-    """How many words below the CFA a register is; None where that cannot be said."""
+    """The number of words from a register's place up to the CFA; None where a rule cannot say
+    it."""
     if place is None or place == UNDEFINED:
         return 0
     if not isinstance(place, int) or place % WORD:

@@ -9,7 +9,7 @@
 Where there is no rule, the frame pointer may show a frame all the same, as it does in code that a
 program has made for itself. That is believed only if a return address is there.
 
-What stands on a stack is believed only so far that no walk is without an end, whatever is there.
+The content of a stack is not trusted: every walk ends, whatever the stack holds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Registers(NamedTuple):
 
 
 class StackEnd(StrEnum):
-    """What ended a walk; as a last line of the stack, but for the OUTERMOST frame."""
+    """The reason why a walk ended. It is shown as the last line of the stack, except for
+    OUTERMOST."""
 
     OUTERMOST = ""
     NO_TABLE = "[no table]"

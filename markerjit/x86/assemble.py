@@ -1,8 +1,8 @@
-"""Assembling with keystone, and believing nothing of it: every instruction is decoded again.
+"""Assembling with keystone, whose output is not trusted: every instruction is decoded again.
 
 Source is in the syntax in which capstone writes instructions, so that what was meant and what was
-made can be compared as text. keystone 0.9.2 makes wrong code of some forms without a word, such as
-`sub reg, fs:[disp]`: what capstone does not read as it was meant is refused.
+made can be compared as text. keystone 0.9.2 silently makes wrong code of some forms, such as `sub
+reg, fs:[disp]`. Code that capstone does not read as it was meant is refused.
 
     "start:"                         a label, for jumps and for the caller that asks for its address
     "# the clock"                    a heading: the name of the part that begins here
@@ -31,9 +31,9 @@ _SOMEWHERE = 0x11111111
 """A displacement of four bytes, until the right one is put in its place."""
 _DISPLACEMENT = 4
 _HERE, _FAR = 1 << 40, (1 << 40) + (1 << 24)
-"""Addresses of code for any address, and of what it leads to, which is out of reach of a
-displacement of one byte. Far from both is each offset in a segment, of which keystone would make
-one from rip."""
+"""Stand-in addresses for position-independent code, and for its targets, which are out of reach of
+a displacement of one byte. Both are far from every offset in a segment, which keystone would
+otherwise make relative to rip."""
 
 
 class Part(NamedTuple):

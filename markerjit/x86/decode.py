@@ -32,7 +32,7 @@ def decoder() -> capstone.Cs:
 
 @cache
 def plain_decoder() -> capstone.Cs:
-    """The same without details, which take more than half of the time: for lengths and texts."""
+    """Capstone without details, which take more than half of the time: for lengths and texts."""
     return capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
 
 

@@ -61,7 +61,7 @@ _FORMS = {
     Kind.SENTINEL: _form(Kind.SENTINEL, b"", {Mode.SENTINEL: b""}),
     Kind.DIRECT: _form(Kind.DIRECT, b"", {}),  # always on
 }
-"""Without their tails: those differ from site to site."""
+"""The forms without their tails, which differ from site to site."""
 
 
 def marker_form(kind: Kind, address: int, body: int) -> Form:
@@ -114,7 +114,7 @@ _NO_OPS = tuple(
     )
 )
 NO_OP_LENGTH = 5
-"""Of the longest no-op of a USDT probe."""
+"""The size of the longest no-op of a USDT probe."""
 
 
 def usdt_form(code: bytes) -> Form | None:
@@ -128,7 +128,7 @@ FUNCTION = "function"
 INSTRUCTION = "instruction"
 """The name of the form of an instruction in the middle of a function."""
 ENDBR64 = b"\xf3\x0f\x1e\xfa"
-"""Indirect branches have to land on it, so it stays where a function has one."""
+"""Indirect branches must land on an endbr64, so it stays where a function has one."""
 
 RETURN = "return"
 """The name of the form of a function's exit."""
@@ -155,8 +155,8 @@ def code_form(name: str, code: bytes) -> Form | None:
 
 
 def call_form(code: bytes, *, pushes: bool) -> Form:
-    """The form of a call, whose whole instruction this is: one that pushes where it returns to, or
-    a tail call. It has no way to be opened, without a stub."""
+    """The form of a call, whose whole instruction this is: a call that pushes its return address,
+    or a tail call. It has no way to be opened, without a stub."""
     return Form(CALL if pushes else TAIL_CALL, code, b"", MappingProxyType({}))
 
 
@@ -214,12 +214,12 @@ def _near_jump(address: int, target: int) -> bytes:
 
 
 def is_near_jump(code: bytes) -> bool:
-    """Whether an instruction is a jump with a displacement of 32 bits, on a condition or not."""
+    """Whether an instruction is a jump, conditional or not, with a displacement of 32 bits."""
     return (len(code) == NEAR_LENGTH and code[0] == JMP_NEAR) or is_near_condition(code)
 
 
 def is_near_condition(code: bytes) -> bool:
-    """Whether an instruction is a jump on a condition with a displacement of 32 bits."""
+    """Whether an instruction is a conditional jump with a displacement of 32 bits."""
     return len(code) == CONDITION_LENGTH and code[0] == _TWO_BYTES and code[1] & 0xF0 == _JCC_NEAR
 
 
@@ -228,8 +228,7 @@ _TWO_BYTES, _JCC_NEAR = 0x0F, 0x80
 
 
 def condition_of(code: bytes) -> int | None:
-    """The condition, as its number in the opcode, of a jump that depends on one; None of anything
-    else."""
+    """The condition of a conditional jump, as its number in the opcode; None for anything else."""
     code = code.lstrip(_HINTS)
     if is_near_condition(code):
         return code[1] & 0xF
@@ -254,8 +253,8 @@ def displacement_of(jump: bytes) -> int:
 
 
 def skip_unless_taken(jump: bytes, size: int) -> bytes:
-    """Code that goes over so many bytes where a jump that is not always taken is not. It does to
-    %rcx what that does."""
+    """Code that skips so many bytes where a conditional jump is not taken. It changes %rcx as that
+    jump does."""
     displacement = size.to_bytes(4, "little")
     condition = condition_of(jump)
     if condition is not None:
@@ -269,7 +268,7 @@ _HINTS = b"\x2e\x3e\xf2"
 
 
 def jumps_always(code: bytes) -> bool:
-    """Whether a direct jump does not depend on a condition."""
+    """Whether a direct jump is unconditional."""
     return code.lstrip(_HINTS)[:1] in (bytes([JMP_NEAR]), bytes([JMP_SHORT]))
 
 
@@ -277,10 +276,10 @@ _CALL_NEAR, _INDIRECT = 0xE8, 0xFF
 _CALL_SLOT, _JUMP_SLOT = 0x15, 0x25  # ModRM: /2 and /4, [rip + disp32]
 _BOUND = 0xF2
 _ADDRESS_SIZE = b"\x67"
-"""A prefix that does nothing to a call. Linkers write it, too, to keep the length of one by a
+"""A prefix that has no effect on a call. Linkers write it, too, to keep the length of a call by a
 slot."""
 SLOT_LENGTH = 6
-"""Of a call or jump by a slot."""
+"""The size of a call or jump by a slot."""
 
 
 def is_call(code: bytes) -> bool:

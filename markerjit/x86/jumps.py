@@ -1,4 +1,4 @@
-"""Where a jump leads, as an operand: at the moment before it is executed."""
+"""The target of a jump as an operand, at the moment before the jump is executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second opinion on dormant sites: what a processor would do with their bytes, by capstone.
+"""A second opinion on dormant sites: capstone's view of what a processor would do with their bytes.
 
 Only capstone's library is used, and the text that it makes of an instruction. Its package for
 Python takes 40 ms and more to import, a third of the first switch of a program that was just built,
@@ -89,7 +89,7 @@ def _capstone() -> tuple[ctypes.CDLL, ctypes.c_size_t]:
 
 
 def _library() -> ctypes.CDLL:
-    """The library, where its package has it; another one is found by the package alone."""
+    """The library, if it is in its package. Only the package can find it elsewhere."""
     spec = None if "LIBCAPSTONE_PATH" in os.environ else find_spec("capstone")
     for folder in (spec and spec.submodule_search_locations) or ():
         path = os.path.join(folder, "lib", "libcapstone.so")
@@ -133,7 +133,8 @@ _PROMISES = {
     "immediate": _immediate,
     "pointer": _pointer,
 }
-"""By the names of forms. Of the others, whose code a compiler wrote, nothing is promised."""
+"""The checks by the names of forms. The other forms, whose code a compiler wrote, promise
+nothing."""
 
 
 def _is(lines: list[Line], index: int, mnemonic: str) -> str | None:

@@ -50,7 +50,7 @@ def whole_instructions(code: bytes, address: int, enough: int = sys.maxsize) -> 
     """The instructions at an address up to the end of their block, or of `code`; no more than have
     `enough` bytes.
 
-    A call is the last of a run: what it returns to has to stay where it is.
+    A call is the last of a run, because its return address has to stay where it is.
     """
     codes: list[bytes] = []
     no_op: list[bool] = []
@@ -70,7 +70,7 @@ def whole_instructions(code: bytes, address: int, enough: int = sys.maxsize) -> 
 
 
 class _Kind(NamedTuple):
-    """What an instruction is, wherever it stands."""
+    """The properties of an instruction that do not depend on its address."""
 
     no_op: bool
     endbr: bool

@@ -94,7 +94,7 @@ def absolute_operands(code: bytes, address: int) -> Candidates:
 
 
 def short_branches(code: bytes, address: int) -> Candidates:
-    """The same with 8 bits: jmp, jcc, loop and jrcxz."""
+    """Branches of 8 bits: jmp, jcc, loop and jrcxz."""
     data = np.frombuffer(code, np.uint8)
     opcodes = data[:-1]
     places = np.flatnonzero(
