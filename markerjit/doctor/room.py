@@ -1,7 +1,7 @@
 """Whether a process has room for the arena: its limits, mappings, descriptors and memory.
 
-This is checked only while there is no arena. `on` would run into a wall here as a system call that
-fails in the target, and undo the steps before it.
+This is checked only while there is no arena. Where there is a wall, a system call of `on` would
+fail in the target, and `on` would undo the steps before it.
 """
 
 from __future__ import annotations

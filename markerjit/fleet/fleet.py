@@ -78,7 +78,7 @@ class Fleet:
         return dict(self._streams)
 
     def each(self, request: Callable[[Session], T]) -> dict[int, T]:
-        """What `request` returns for each session, by pid. A session for which it raises a
+        """The results of `request` for each session, by pid. A session for which `request` raises a
         MarkerError leaves the fleet; see `failed`. Raises BadArgument, and as the fleet does where
         no session is left."""
         check_callable("request", request)

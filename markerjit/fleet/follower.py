@@ -68,9 +68,9 @@ class Follower:
 
     def follow(self, pid: int, *, is_ours: bool = False) -> None:
         """Follow a process, and from now on all that it starts. Raises what a stop raises, and
-        Unsupported for a process whose seccomp filters cannot be read, or do not allow what is
-        needed. For a child of ours, of which the exit status
-        is taken, `is_ours` is to be said."""
+        Unsupported for a process whose seccomp filters cannot be read, or do not allow the calls
+        that are needed. The caller must set `is_ours` for a child of ours whose exit status is
+        taken."""
         check_before_stopping(pid, is_followed=native.is_followed(pid))
         if pid == os.getpid():
             raise Refused("this process cannot follow itself")

@@ -18,7 +18,7 @@ from markerjit.proc.positions import thread_positions
 from markerjit.remote import native
 
 _HOLD_S = 10
-"""A program waits for so long at least: ten thousand times a millisecond."""
+"""The least time that a program waits: ten thousand times a millisecond."""
 
 _RELEASED = (1).to_bytes(4, "little")
 

@@ -43,7 +43,7 @@ _REMOVE_S = 2
 
 def launch(command: Sequence[str]) -> Launched:
     """Start a program, and wait until it is at its entry point. Raises what Launched raises, and
-    Refused for a program that has ended before, as one does that lacks a library."""
+    Refused for a program that ends before that, for example because a library is missing."""
     program = Launched(command)
     try:
         if program.wait_until_held():
@@ -97,8 +97,8 @@ class Launched:
         return self._code
 
     def wait_until_held(self) -> bool:
-        """Wait until the program is at its entry point. False if it has ended before, as one does
-        that lacks a library."""
+        """Wait until the program is at its entry point. Returns False if it ends before that, for
+        example because a library is missing."""
         while not self._hold.is_waiting():
             if self.code is not None:
                 return False
@@ -151,7 +151,7 @@ class Launched:
         return f"<Launched {self.pid} ({printable(self._path)[:60]}), {state}>"
 
     def __del__(self) -> None:
-        """As for a file that was not closed: warns (python -X dev), and closes."""
+        """Warn (python -X dev) and close, as for a file that was not closed."""
         if getattr(self, "_pidfd", -1) >= 0:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
             self.close()

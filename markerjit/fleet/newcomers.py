@@ -1,4 +1,4 @@
-"""Processes that are what a request means: those that are there, and those that come later.
+"""The processes that match a request: those that exist, and those that come later.
 
     with markerjit.Newcomers(targets, lambda session: session.trace("kv_*")) as newcomers:
         while True:
@@ -32,7 +32,7 @@ _LOOK_AGAIN_S = 0.2
 
 _SETTLES_S = 0.002
 _MOST_S = 1.0
-"""A program maps its libraries within so long, or is not waited for."""
+"""The time in which a program must map its libraries; after it we stop waiting."""
 
 
 class Newcomers(Generic[T]):
@@ -136,7 +136,8 @@ class Newcomers(Generic[T]):
         self.close()
 
     def _begin(self, pid: int) -> None:
-        """Unless its program has begun already: we may hear of an execution after its effect."""
+        """Begin a member, unless its program has begun already: news of an execution may come after
+        its effect."""
         if any(not member.session.is_gone for member in self._members.of(pid)):
             return
         self._members.begin(pid)
