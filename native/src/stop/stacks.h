@@ -13,8 +13,8 @@ typedef int look_fn(void *subject, uint64_t word, struct mj_report *report);
 int search_stacks(const struct mj_target *target, const struct stopped *stopped, look_fn *look,
                   void *subject, struct mj_report *report);
 
-/* The same of all memory that the process may write, but for the arena: a word that is in no stack
-   of a thread, too. MJ_STACK_UNKNOWN where there is more than can be searched in a moment. */
+/* Look at each word of all memory that the process may write, except the arena: also at words on no
+   stack of a thread. MJ_STACK_UNKNOWN where there is more than can be searched in a moment. */
 int search_everything(const struct mj_target *target, look_fn *look, void *subject,
                       struct mj_report *report);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stop.h: what has to be native on the controller's side, because a thread of the target stands
- * still meanwhile: stopping all threads, transactions, and system calls in the target's name.
+ * stop.h: the native part of the controller, which works while a thread of the target is stopped:
+ * stopping all threads, transactions, and system calls in the target's name.
  *
  * Called from Python through ctypes; markerjit/remote/native.py mirrors every structure, and a
  * test compares them. Every path resumes what it stopped. ptrace belongs to the thread that

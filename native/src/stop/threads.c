@@ -391,8 +391,8 @@ static int wait_all(struct stopped *stopped, struct mj_report *report) {
             if (running && now_ns() > deadline_ns) {
                 const pid_t tid = first_that_runs(stopped)->tid;
 
-                /* One that only waits for a CPU will come to its stop: on a machine with a hundred
-                   busy tasks that takes a while. */
+                /* A thread that only waits for a CPU will come to its stop. On a machine with a
+                   hundred busy tasks that takes a while. */
                 if (now_ns() > deadline_ns + LOADED_TIMEOUT_NS ||
                     state_of(stopped->pid, tid) == 'D')
                     return fail(report, MJ_BUSY, tid, 0);

@@ -63,7 +63,7 @@ int in_own_thread(pid_t pid, int (*work)(void *arguments), void *arguments,
    Returns an mj_status. */
 int stop_all(const struct mj_target *target, struct stopped *stopped, struct mj_report *report);
 
-/* The same for one thread; MJ_GONE when it has ended. */
+/* Stop one thread; MJ_GONE when it has ended. */
 int stop_one(const struct mj_target *target, pid_t tid, struct stopped *stopped,
              struct mj_report *report);
 

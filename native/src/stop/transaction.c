@@ -148,7 +148,7 @@ static int has_code(const struct transaction *all, uint32_t count) {
     return 0;
 }
 
-/* As much of the step as can be put back is. */
+/* Put back as much of the step as possible. */
 static int undo_step(const struct transaction *all, struct step step) {
     int status = MJ_OK;
 
