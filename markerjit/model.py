@@ -418,8 +418,8 @@ class Recipe(NamedTuple):
 
     operands   where the arguments of the signature are, in their order
     text       the operands for people, as the compiler wrote them, in its order
-    semaphore  the address of the program's 16-bit count of the tracers attached to the probe, which
-               may skip the site while the count is 0; 0 where there is no count
+    semaphore  the address of the program's 16-bit count of the tracers attached to the probe; the
+               program may skip the site while the count is 0. 0 where there is no count
     """
 
     operands: tuple[Operand, ...]
@@ -465,7 +465,7 @@ class UsdtSite(NamedTuple):
 
 
 Value = int | float | bool | str | bytes | None
-"""A decoded field. None is a NULL string; bytes are a string that is not valid text."""
+"""A decoded field. None is a NULL string; bytes are what is not text."""
 
 
 class Origin(NamedTuple):

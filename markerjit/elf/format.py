@@ -36,7 +36,7 @@ _ACCEPTS = {
     "s": (TypeClass.CHARS,),
 }
 _STACK = CType(TypeClass.UNSIGNED, 8)
-"""The format of a stack's argument. No other %p has it."""
+"""The C type of the argument of %pB. No other %p has it."""
 _MAX_PRECISION = (1 << 31) - 1  # printf takes an int
 _MAX_PLACES = 1074  # after the point; no double has more
 _SHOWN_OF_FORMAT = 60
