@@ -7,10 +7,14 @@ still mapped while no thread runs (native/src/stop/mapped.c).
 from __future__ import annotations
 
 import ctypes
+import struct
+from collections.abc import Iterable
 
 from markerjit.remote import native
 
 _MOST = 4096
+_EACH = struct.Struct("<5Q2I")
+"""struct mj_mapping."""
 _SHARED_CODE = 4 | 8
 """Permissions, as of `struct mj_mapping`: that can be executed, and is shared."""
 
@@ -35,6 +39,16 @@ class Mappings:
         if not 0 < count <= _MOST:
             return None
         return ctypes.string_at(self._room, count * ctypes.sizeof(native.NativeMapping))
+
+
+def are_told(mapped: bytes, places: Iterable[tuple[int, int, int, int]]) -> bool:
+    """Whether `Mappings.now` has told of mappings with these starts, ends, offsets and inodes. The
+    same answer before and after a reading of /proc/PID/maps does not say so: an object may have
+    been unloaded for the reading, and loaded again at the same address."""
+    each = _EACH.iter_unpack(mapped)
+    return list(places) == [
+        (start, end, offset, inode) for start, end, _, offset, inode, _, _ in each
+    ]
 
 
 def are_as_seen(maps: int, seen: bytes, *, shared_code: bool = False) -> bool:

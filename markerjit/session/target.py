@@ -9,7 +9,7 @@ What this does not do: decide when to look (view.py, turn.py), or judge what was
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from collections.abc import Mapping as Map
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -177,13 +177,14 @@ class Target:
             return seen
         with self.known():
             text = read_maps_text(self.pid, why_not=why_not)
-        if mapped and mappings and mappings.now() != mapped:
-            mapped = None  # the text may be of the one or of the other
-        if text == seen.maps_text and not seen.arenas.unfinished:
-            return seen._replace(mapped=mapped) if mapped else seen
         if not text:  # the memory is taken away a moment before the process counts as ended
             raise TargetGone(self.pid)
-        maps = parse_maps(text)
+        is_same = text == seen.maps_text
+        maps = seen.maps if is_same else parse_maps(text)
+        if mapped and not _are_told(mapped, maps):
+            mapped = None  # the one and the other may be of two moments
+        if is_same and not seen.arenas.unfinished:
+            return seen._replace(mapped=mapped) if mapped else seen
         files, objects = files_of(maps), seen.objects
         if files != seen.files:
             objects = discover_process(self.memory.read, maps)
@@ -648,6 +649,14 @@ def words_of(read: Read, slot: RemoteAddress, *, preserving: bool) -> Words:
 def raised_of(read: Read, semaphore: RemoteAddress) -> int:
     """The count in a semaphore."""
     return int.from_bytes(read(semaphore, SEMAPHORE_SIZE), "little")
+
+
+def _are_told(mapped: bytes, maps: Iterable[Mapping]) -> bool:
+    from markerjit.remote.mappings import are_told
+
+    places = ((each.start, each.end, each.offset, each.inode)
+              for each in maps if each.path != "[vsyscall]")  # fmt: skip
+    return are_told(mapped, places)
 
 
 def hole_state(

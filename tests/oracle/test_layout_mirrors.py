@@ -80,6 +80,7 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_thread": native.NativeThread,
     "mj_report": native.Report,
     "mj_launched": native.Launched,
+    "mj_loads": native.Loads,
     "mj_mapping": native.NativeMapping,
     "mj_followed": native.Followed,
     "mj_follow_totals": native.FollowTotals,

@@ -13,7 +13,7 @@ import pytest
 from markerjit.memory import read_maps
 from markerjit.remote import mappings as module
 from markerjit.remote import native
-from markerjit.remote.mappings import Mappings, are_as_seen
+from markerjit.remote.mappings import Mappings, are_as_seen, are_told
 from markerjit.remote.native import NativeMapping
 from tests.support.programs import ROOT
 
@@ -31,6 +31,20 @@ def mappings() -> Mappings:
 def parsed(entries: bytes) -> list[NativeMapping]:
     count = len(entries) // ctypes.sizeof(NativeMapping)
     return list((NativeMapping * count).from_buffer_copy(entries))
+
+
+def test_what_is_told_is_compared_with_the_text(mappings: Mappings) -> None:
+    entries, text = mappings.now(), read_maps("self")
+    places = [
+        (each.start, each.end, each.offset, each.inode)
+        for each in text
+        if each.path != "[vsyscall]"
+    ]
+
+    assert entries is not None
+    assert are_told(entries, places)
+    assert not are_told(entries, places[:-1])
+    assert not are_told(entries, [*places[:-1], (*places[-1][:3], 7)])
 
 
 def test_they_are_those_of_the_text(mappings: Mappings) -> None:
