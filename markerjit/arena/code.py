@@ -131,8 +131,9 @@ class Code:
 
 
 class Places:
-    """Free room for code, given away from its end. For as long as nobody else takes or gives back
-    any: a look at all that is taken, for each of thousands of questions, would take minutes."""
+    """Free room for code, given away from its end. It is right for as long as nobody else takes
+    room or gives it back. Thousands of questions share one look at the room that is taken, since a
+    look for each would take minutes."""
 
     def __init__(self, base: int, free: Iterable[Extent]) -> None:
         self._base = base

@@ -53,8 +53,8 @@ def are_told(mapped: bytes, places: Iterable[tuple[int, int, int, int]]) -> bool
 
 def are_as_seen(maps: int, seen: bytes, *, shared_code: bool = False) -> bool:
     """Whether the mappings are as `Mappings.now` has told of the process whose /proc/PID/maps is
-    open as `maps`: to open it takes as long as to ask. Of `shared_code`, whether those are that can
-    be executed and are shared, as arenas are; of the others nothing is asked."""
+    open as `maps`: to open it takes as long as to ask. With `shared_code` only mappings that
+    can be executed and are shared are compared, as arenas are."""
     count = len(seen) // ctypes.sizeof(native.NativeMapping)
     kind = _SHARED_CODE if shared_code else 0
     return bool(native.library().mj_mapped_as(maps, seen, count, kind))

@@ -70,7 +70,7 @@ COLD = ".cold"
 _AT = "+0x"
 _PLACE = re.compile(r"\+0x([0-9a-f]{1,16})$", re.ASCII)
 _MANY = 64
-"""Functions for which all code is read at once."""
+"""Functions whose code is read one by one. With more of them all code is read at once."""
 _LONGEST = len(ENDBR64) + NEAR_LENGTH
 
 
