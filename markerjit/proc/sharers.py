@@ -6,30 +6,43 @@ that probe. A process that was made with CLONE_VM and is not a thread shares all
 memory, including slots and counters. What is true of the parent is true of such a process.
 
 A sharer is a descendant, so it was started when the arena was there or later. All such processes
-are looked at; one that may not be looked at counts as a sharer, and so does any where /proc hides
-processes from us.
+are looked at. One that may not be looked at counts as a sharer, unless its parents show that it is
+no descendant. Any counts where /proc hides processes from us.
+
+What parents show: the parent of a descendant is a descendant, the process itself, or the one that
+orphans were given to. That is an ancestor of the process, or the first process of a pid namespace.
+So a process is no descendant if one of its parents is none of these and is older than the arena.
+Ancestors are read before: a process never gains another one.
 
 Why no process is missed: a process that does not share the arena never begins to, so each is looked
 at once. A process that vanishes before that may have left children behind, so all pids are listed
 again until no new one has vanished. If pids have wrapped around meanwhile, a new process may have a
 pid that was seen already, so the search starts again.
 
-Authority: proc(5), kcmp(2), proc_loadavg(5) (its last field is the number that was given last).
+Authority: proc(5), kcmp(2), proc_loadavg(5) (its last field is the number that was given last),
+find_new_reaper in kernel/exit.c.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Collection
 
 from markerjit.errors import MarkerError, refuse_own_shortage
 from markerjit.memory import Mapping, parse_maps, stat_fields
-from markerjit.proc.permission import CAP_SYS_PTRACE, has_capability, in_user_namespace
+from markerjit.proc.permission import (
+    CAP_SYS_PTRACE,
+    has_capability,
+    in_user_namespace,
+    tid_inside,
+)
 from markerjit.tuples import NamedTuple
 
-_STARTED = 19  # of the fields behind the name
+_PARENT, _STARTED = 1, 19  # of the fields behind the name
 _SYS_KCMP, _KCMP_VM = 312, 1
 _LOOKS, _LISTS = 5, 100
+_NEVER = 1 << 64
 
 
 class Sharer(NamedTuple):
@@ -50,7 +63,10 @@ def find_sharer(pid: int, piece: Mapping, since: int = 0) -> Sharer | None:
     `since` is when the file was made or earlier (clock ticks after boot); the start of `pid` is
     another such moment.
     """
-    started = _started(pid)
+    try:
+        started = _started(pid)
+    except _Vanished:
+        started = None
     if started is None:
         return Sharer(pid, f"it is not known when process {pid} was started")
     if _is_hidden():
@@ -80,6 +96,7 @@ def share_memory(pid: int, other: int) -> bool:
 
 def _look_at_all(pid: int, piece: Mapping, since: int) -> Sharer | None:
     """Raises _Vanished where new processes vanish all the time."""
+    ancestors = _parents(pid)
     seen = {pid}
     for _ in range(_LISTS):
         vanished = False
@@ -88,7 +105,7 @@ def _look_at_all(pid: int, piece: Mapping, since: int) -> Sharer | None:
                 continue
             seen.add(other)
             try:
-                sharer = _look(pid, other, piece, since)
+                sharer = _look(pid, other, piece, since, ancestors)
             except _Vanished:
                 vanished = True
                 continue
@@ -99,16 +116,56 @@ def _look_at_all(pid: int, piece: Mapping, since: int) -> Sharer | None:
     raise _Vanished
 
 
-def _look(pid: int, other: int, piece: Mapping, since: int) -> Sharer | None:
+def _look(
+    pid: int, other: int, piece: Mapping, since: int, ancestors: Collection[int] | None
+) -> Sharer | None:
     started = _started(other)
     if started is not None and started < since:
         return None
     maps = _maps(other) if started is not None else None
     if maps is None:
+        if ancestors is not None and _is_no_descendant(pid, other, since, ancestors):
+            return None
         return Sharer(other, f"process {other} may not be looked at, and may be its child")
     same = any((mapping.inode, mapping.device) == (piece.inode, piece.device) for mapping in maps)
     if same and not share_memory(pid, other):
         return Sharer(other, f"process {other} is a child that may still run it")
+    return None
+
+
+def _is_no_descendant(pid: int, other: int, since: int, ancestors: Collection[int]) -> bool:
+    """Whether a process was certainly not started by `pid` or by a descendant of it since then."""
+    parents = _parents(other)
+    for parent, started in (parents or {}).items():
+        if parent == pid or parent in ancestors:
+            return False
+        if started < since:
+            return tid_inside(parent, parent) != 1
+    return False
+
+
+def _parents(pid: int) -> dict[int, int] | None:
+    """When the parent of a process was started, and its parent, and so on; None where that changes
+    all the time. Raises _Vanished where the process is not there."""
+    for _ in range(_LISTS):
+        parents: dict[int, int] = {}
+        try:
+            child, youngest = pid, _NEVER
+            while child:
+                fields = stat_fields(f"/proc/{child}")
+                parent, started = int(fields[_PARENT]), int(fields[_STARTED])
+                if started > youngest:  # another process with the number of one that has ended
+                    break
+                if child != pid:
+                    parents[child] = started
+                child, youngest = parent, started
+            else:
+                return parents
+        except OSError as error:
+            refuse_own_shortage(error)
+            _started(pid)  # raises where it was not a parent that is gone
+        except (ValueError, IndexError):
+            return None
     return None
 
 

@@ -8,12 +8,14 @@ import mmap
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from markerjit.memory import Mapping, read_maps
+from markerjit.memory.stat import stat_fields
 from markerjit.proc import sharers
 from markerjit.proc.sharers import find_sharer, share_memory
 
@@ -38,6 +40,16 @@ def child(piece: Mapping) -> Iterator[int]:
         os._exit(0)
     yield pid
     end(pid)
+
+
+def started(pid: int) -> int:
+    """In clock ticks after boot."""
+    return int(stat_fields(f"/proc/{pid}")[19])
+
+
+def now() -> int:
+    """In the same."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def end(pid: int) -> None:
@@ -79,20 +91,93 @@ def test_a_parent_is_asked_by_its_child_too(piece: Mapping, child: int) -> None:
     assert sharer is None or sharer.pid != os.getpid()
 
 
-def test_a_process_that_may_not_be_looked_at_counts(
-    piece: Mapping, child: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def forbidden(path: str, *args: object, **named: object) -> object:
-        if path.startswith(f"/proc/{child}/") and path.endswith("/maps"):
+@pytest.fixture
+def hidden(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The processes that may not be looked at: those that a test adds."""
+    pids: set[int] = set()
+
+    def opened(path: str, *args: object, **named: object) -> object:
+        if path.endswith("/maps") and int(path.split("/")[2]) in pids:
             raise PermissionError(13, "Permission denied", path)
         return open(path, *args, **named)  # type: ignore[call-overload]
 
-    monkeypatch.setattr(sharers, "open", forbidden, raising=False)
+    monkeypatch.setattr(sharers, "open", opened, raising=False)
+    return pids
+
+
+def test_a_process_that_may_not_be_looked_at_counts(
+    piece: Mapping, child: int, hidden: set[int]
+) -> None:
+    hidden.add(child)
 
     sharer = find_sharer(os.getpid(), piece)
 
     assert sharer is not None
     assert sharer.why == f"process {child} may not be looked at, and may be its child"
+
+
+@pytest.fixture
+def nephew(child: int) -> Iterator[tuple[int, int]]:
+    """Another child of ours, and a child of that one, which is younger by more than a tick."""
+    reading, writing = os.pipe()
+    parent = os.fork()
+    if not parent:
+        while now() <= started(os.getpid()) + 1:
+            pass
+        grandchild = os.fork()
+        if not grandchild:
+            signal.pause()
+            os._exit(0)
+        os.write(writing, grandchild.to_bytes(4, "little"))
+        signal.pause()
+        os._exit(0)
+    other = int.from_bytes(os.read(reading, 4), "little")
+    os.close(reading)
+    os.close(writing)
+    yield parent, other
+    os.kill(other, signal.SIGKILL)
+    end(parent)
+
+
+def test_one_whose_parent_is_older_and_no_ancestor_is_no_descendant(
+    piece: Mapping, child: int, nephew: tuple[int, int], hidden: set[int]
+) -> None:
+    parent, other = nephew
+    hidden.update((parent, other))
+
+    assert find_sharer(child, piece, since=started(other)) is None
+    assert find_sharer(child, piece) is not None, "the parent may be a brother that was cloned"
+
+
+def test_one_whose_parent_is_the_first_of_a_namespace_may_have_been_given_to_it(
+    piece: Mapping,
+    child: int,
+    nephew: tuple[int, int],
+    hidden: set[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parent, other = nephew
+    hidden.update((parent, other))
+    monkeypatch.setattr(sharers, "tid_inside", lambda pid, tid: 1 if tid == parent else tid)
+
+    sharer = find_sharer(child, piece, since=started(other))
+
+    assert sharer is not None
+    assert sharer.pid == other
+
+
+def test_an_orphan_may_be_a_descendant(
+    piece: Mapping, child: int, nephew: tuple[int, int], hidden: set[int]
+) -> None:
+    """An ancestor of `child` has become its parent."""
+    parent, orphan = nephew
+    hidden.add(orphan)
+    end(parent)
+
+    sharer = find_sharer(child, piece)
+
+    assert sharer is not None
+    assert sharer.pid == orphan
 
 
 def test_a_process_that_was_started_before_the_arena_was_made_is_not_asked(
