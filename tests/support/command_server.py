@@ -111,8 +111,9 @@ def _become(request: dict[str, object], descriptors: list[int]) -> list[str]:
         os.dup2(descriptor, number)
         os.close(descriptor)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for stream in (sys.stdout, sys.stderr):  # as an interpreter does at its start
-        stream.reconfigure(line_buffering=stream.isatty())
+    # As an interpreter does at its start.
+    sys.stdout.reconfigure(line_buffering=sys.stdout.isatty())
+    sys.stderr.reconfigure(line_buffering=True)
     environment = request["environment"]
     assert isinstance(environment, dict)
     os.environ.clear()
