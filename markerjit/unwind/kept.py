@@ -1,30 +1,53 @@
-"""Tables in the user's cache, by build id: those of large programs take a second to make."""
+"""Tables that were made before: those of large programs take a second to make.
+
+They are in the user's cache, by build id. Small ones, and those of objects without a build id, are
+kept while this process lives, by the bytes that they were made of.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from hashlib import blake2b
 
 from markerjit.elf import Image
+from markerjit.elf.functions import Functions
 from markerjit.ours import cache_directory, read_own_file, write_own_file
-from markerjit.unwind.table import BadTable, Table, table_of
+from markerjit.unwind.table import BadTable, Table, table_of_functions
 
 _PLACE = "unwind"
 _MOST = 1 << 28
 """Bytes of a file."""
 _FEWEST = 1 << 12
-"""The least number of rules of a table that is kept. Smaller tables are made as fast as they are
+"""The least number of rules of a table in the cache. Smaller tables are made as fast as they are
 read."""
+_MOST_RECENT = 1 << 24
+"""Bytes of the tables that only this process keeps."""
+
+_recent: dict[bytes, Table] = {}
 
 
 def kept_table(image: Image) -> Table:
-    """The table of an object: an earlier one of this build, or a new one, which is kept. An object
-    without a build id gets a new one. Raises as `table_of`."""
+    """The table of an object: an earlier one, or a new one, which is kept. Raises as `table_of`."""
     build_id = image.build_id()
     table = _recall(build_id) if build_id else None
     if table is None:
-        table = table_of(image)
+        table = _of_same_bytes(image)
         if build_id and len(table) >= _FEWEST:
             _remember(build_id, table)
+    return table
+
+
+def _of_same_bytes(image: Image) -> Table:
+    functions = Functions(image)
+    digest = blake2b(f"{functions.base} {len(functions)} ".encode(), digest_size=32)
+    for content in (functions.starts.tobytes(), functions.ends.tobytes(), functions.data):
+        digest.update(content)
+    table = _recent.get(digest.digest())
+    if table is None:
+        table = table_of_functions(functions, image.name)
+        _recent[digest.digest()] = table
+        while sum(len(other.content) for other in [*_recent.values()]) > _MOST_RECENT:
+            _recent.pop(next(iter(_recent)), None)
     return table
 
 

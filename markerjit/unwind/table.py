@@ -85,9 +85,14 @@ class Table:
 
 
 def table_of(image: Image) -> Table:
-    """The table of an object. Raises NoFunctions where it has no unwind rows, and BadTable for one
-    of 4 GiB of code, or of more than MAX_RULES rules."""
-    functions = Functions(image)
+    """The table of an object. Raises NoFunctions where it has no unwind rows, and BadTable as
+    `table_of_functions`."""
+    return table_of_functions(Functions(image), image.name)
+
+
+def table_of_functions(functions: Functions, name: str) -> Table:
+    """The table of an object with these functions, which has this name. Raises BadTable for one of
+    4 GiB of code, or of more than MAX_RULES rules."""
     starts, rules = _rules(functions)
     low = starts[0] >> BLOCK_BITS << BLOCK_BITS
     if low < starts[0]:
@@ -95,7 +100,7 @@ def table_of(image: Image) -> Table:
         rules.insert(0, _NONE)
     high = starts[-1]
     if high - low > _HIGHEST or len(starts) > MAX_RULES:
-        raise BadTable(f"{image.name}: too much code for an unwind table")
+        raise BadTable(f"{name}: too much code for an unwind table")
     places: Words = np.subtract(np.array(starts, np.int64), low).astype("<u4")
     words = np.array(rules, "<u4")
     kept = np.ones(len(places), bool)

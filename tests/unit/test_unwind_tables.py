@@ -164,7 +164,7 @@ def test_a_large_table_is_made_once_for_a_build(
         pytest.skip(f"{LIBC} is not on this machine")
     with FileImage(str(LIBC)) as image:
         made = kept.kept_table(image)
-        monkeypatch.setattr(kept, "table_of", None)
+        monkeypatch.setattr(kept, "table_of_functions", None)
         again = kept.kept_table(image)
         (file,) = (path for path in cache.rglob("*") if path.is_file())
 
@@ -198,3 +198,72 @@ def test_an_object_without_unwind_rows_has_no_table(tmp_path: Path) -> None:
 
     with pytest.raises(MarkerError, match="eh_frame"):
         table(program)
+
+
+# ---- tables that a process keeps -----------------------------------------------------------------
+
+
+@pytest.fixture
+def unnamed(tmp_path: Path) -> Path:
+    """Programs without a build id: two that are the same, and one with a longer function."""
+    source = tmp_path / "unnamed.c"
+    source.write_text(
+        '#ifdef MORE\n#define LONGER __asm__("nop");\n#else\n#define LONGER\n#endif\n'
+        "void f(void) { LONGER }\nint main(void) { f(); }\n"
+    )
+    for name, more in (("a", "-DFEW"), ("b", "-DMORE")):
+        command = ["gcc", "-O0", "-Wl,--build-id=none", more, source, "-o", tmp_path / name]
+        subprocess.run(command, check=True)
+    (tmp_path / "c").write_bytes((tmp_path / "a").read_bytes())
+    return tmp_path
+
+
+def kept_of(path: Path) -> Table:
+    with FileImage(str(path)) as image:
+        assert image.build_id() is None
+        return kept.kept_table(image)
+
+
+def test_a_table_without_a_build_id_is_made_once_in_a_process(
+    unnamed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "_recent", {})
+    made = kept_of(unnamed / "a")
+    monkeypatch.setattr(kept, "table_of_functions", None)
+
+    assert kept_of(unnamed / "c") is made
+    assert made.content == table(unnamed / "a").content
+
+
+def test_another_build_has_a_table_of_its_own(
+    unnamed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "_recent", {})
+    made = [kept_of(unnamed / name).content for name in "ab"]
+
+    assert made == [table(unnamed / name).content for name in "ab"]
+    assert made[0] != made[1]
+
+
+def test_other_rules_of_functions_with_the_same_bounds_are_another_table(
+    unnamed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DW_CFA_def_cfa_offset 16, behind the push of a frame: 24 in the copy."""
+    monkeypatch.setattr(kept, "_recent", {})
+    content = (unnamed / "a").read_bytes()
+    other = unnamed / "other"
+    other.write_bytes(content.replace(b"\x41\x0e\x10\x86", b"\x41\x0e\x18\x86"))
+    made, changed = kept_of(unnamed / "a"), kept_of(other)
+
+    assert made.content != changed.content == table(other).content
+
+
+def test_only_so_many_bytes_of_tables_are_held(
+    unnamed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "_recent", {})
+    monkeypatch.setattr(kept, "_MOST_RECENT", len(table(unnamed / "a").content) + 8)
+    kept_of(unnamed / "a")
+    last = kept_of(unnamed / "b")
+
+    assert [*kept._recent.values()] == [last]
