@@ -6,15 +6,13 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.commands import cli
+from tests.support.commands import cli, running
 from tests.support.programs import Target
 from tests.support.terminals import in_terminal, screen_of
 from tests.support.timing import wait_until
@@ -29,8 +27,7 @@ def program(target: Callable) -> Any:
 
 def while_it_adds(program: Any, *arguments: object, do: tuple[str, ...]) -> str:
     """The output of a command that is interrupted when the program has done something."""
-    command = [sys.executable, "-m", "markerjit", *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with running(*arguments, stderr=None) as process:
         try:
             wait_until(lambda: "added up" in cli("status", program.pid).stdout, "it is on")
             for line in do:
@@ -63,8 +60,7 @@ def test_several_processes_have_one_answer_unless_each_is_asked_for(target: Call
     pids = ",".join(str(program.pid) for program in programs)
 
     def shown(*words: object) -> str:
-        command = [sys.executable, "-m", "markerjit", *map(str, words)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with running(*words, stderr=None) as process:
             try:
                 for program, turns in zip(programs, (3, 5), strict=True):
                     wait_until(lambda: "added up" in cli("status", program.pid).stdout, "it is on")  # noqa: B023
@@ -143,9 +139,7 @@ def test_nonsense_is_refused_in_a_sentence(
 
 
 def test_process_that_ends_is_said_to_have_ended(program: Any) -> None:
-    command = [sys.executable, "-m", "markerjit", "count", str(program.pid), "truth_key"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+    with running("count", program.pid, "truth_key") as process:
         wait_until(lambda: "added up" in cli("status", program.pid).stdout, "it is on")
         program.ask("null 3")
         program.process.stdin.close()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -249,8 +247,7 @@ def mapped(pid: int, name: str) -> int:
 
 
 def while_it_counts(program: Any, *arguments: object) -> str:
-    command = [sys.executable, "-m", "markerjit", *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with running(*arguments, stderr=None) as process:
         wait_until(lambda: "added up" in cli("status", program.pid).stdout, "it is on")
         program.ask(f"run {TURNS}")
         process.terminate()

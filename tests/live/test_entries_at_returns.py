@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -22,7 +21,7 @@ from markerjit.session.switch import Switcher
 from markerjit.session.turn import Turn
 from tests.support import answering
 from tests.support.code_bytes import code_of
-from tests.support.commands import cli, facts
+from tests.support.commands import cli, facts, running
 from tests.support.compilers import Compiler
 from tests.support.processes import resident_kb, text_of
 from tests.support.programs import Target
@@ -312,8 +311,7 @@ def test_the_command_latency_says_so_too(target: Callable) -> None:
     words = [begin, end, "--by", "tid > 0", "--end-by", "dur >= 0"]
     for more in ((), ("--json",)):
         program.ask("enter 7")
-        command = [sys.executable, "-m", "markerjit", "latency", str(program.pid), *words, *more]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with running("latency", program.pid, *words, *more, stderr=None) as process:
             try:
                 wait_until(
                     lambda: process.poll() is not None or is_added_up(program, begin, end),
@@ -779,9 +777,8 @@ def test_a_glob_of_functions_is_a_table_by_name(target: Callable) -> None:
 
 def run_latency(program: Target, *words: str) -> list[str]:
     """What the command prints, of 20 turns."""
-    command = [sys.executable, "-m", "markerjit", "latency", str(program.pid), *words]
     name = name_of(RETURNS, "rare")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with running("latency", program.pid, *words, stderr=None) as process:
         try:
             wait_until(lambda: process.poll() is not None or is_added_up(program, name), "it is on")
             program.ask("run 20")

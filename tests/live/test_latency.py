@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +15,7 @@ from markerjit.abi import AGGREGATES
 from markerjit.arena.aggregates import Aggregates
 from markerjit.ring.types import Time
 from markerjit.session.clock import EarlyClock
-from tests.support.commands import cli, one_line
+from tests.support.commands import cli, one_line, running
 from tests.support.processes import text_of
 from tests.support.timing import wait_until
 
@@ -222,8 +220,7 @@ def test_marker_that_counted_before_counts_again(target: Callable) -> None:
 
 def test_repair_switches_off_what_a_killed_controller_measures(target: Callable) -> None:
     program = target("truth_pairs", "1")
-    command = [sys.executable, "-m", "markerjit", "latency", str(program.pid)]
-    with subprocess.Popen([*command, "truth_begin", "truth_end"]) as controller:
+    with running("latency", program.pid, "truth_begin", "truth_end") as controller:
         wait_until(lambda: cli("status", program.pid).stdout.count("on (") == 2, "both are on")
         controller.kill()
 
@@ -237,8 +234,7 @@ def test_turn_goes_on_where_what_was_left_cannot_be_switched_off(
     from markerjit.session.switch import Switcher
 
     program = target("truth_pairs", "1")
-    command = [sys.executable, "-m", "markerjit", "latency", str(program.pid)]
-    with subprocess.Popen([*command, "truth_begin", "truth_end"]) as controller:
+    with running("latency", program.pid, "truth_begin", "truth_end") as controller:
         wait_until(lambda: cli("status", program.pid).stdout.count("on (") == 2, "both are on")
         controller.kill()
     refused = []
@@ -261,8 +257,7 @@ def test_turn_goes_on_where_what_was_left_cannot_be_switched_off(
 
 def while_it_measures(program: Any, *arguments: object, do: tuple[str, ...]) -> str:
     """The output of a command that is interrupted when the program has done something."""
-    command = [sys.executable, "-m", "markerjit", "latency", str(program.pid), *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with running("latency", program.pid, *arguments, stderr=None) as process:
         try:
             wait_until(lambda: cli("status", program.pid).stdout.count("on (") == 2, "both are on")
             for line in do:
