@@ -178,21 +178,32 @@ def test_bash_says_what_candidates_mean_only_in_a_listing() -> None:
     assert in_bash(meant[:1], "1", "63", BREAKS) == ["12"]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_completing_an_option_imports_nothing_heavy(command: str) -> None:
-    program = (
-        "import json, sys; from markerjit.cli import main; "
-        f"main.run(['complete', 'words', {command!r}, '--']); "
-        "print(json.dumps(sorted(sys.modules)))"
-    )
+IMPORTS = """
+import json, os, sys
+from markerjit.cli import main
+for command in sys.argv[1:]:
+    sys.stdout.flush()
+    if not (child := os.fork()):
+        main.run(["complete", "words", command, "--"])
+        print(json.dumps([command, *sorted(sys.modules)]), flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, command
+"""
+"""A fork for each command, of a process that has imported what is common to all."""
+
+
+def test_completing_an_option_imports_nothing_heavy() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+        [sys.executable, "-c", IMPORTS, *COMMANDS],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
 
-    imported = json.loads(done.stdout.splitlines()[-1])
+    imports = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    heavy = {command: {*HEAVY} & {*names} for command, *names in imports}
 
-    allowed = {"numpy"} if command == "lab" else set()  # its experiments measure
-    assert {name for name in HEAVY if name in imported} <= allowed
+    assert [*heavy] == [*COMMANDS]
+    assert heavy.pop("lab") <= {"numpy"}  # its experiments measure
+    assert {command: names for command, names in heavy.items() if names} == {}
 
 
 @pytest.mark.parametrize("shell", completion.SCRIPTS)

@@ -31,10 +31,12 @@ VAGUE = frozenset(
 
 def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Each name that a module binds, with its line; without the facts of objects."""
-    facts = set(facts_of_objects(tree))
-    for node in ast.walk(tree):
+    facts: set[ast.AST] = set()
+    for node in ast.walk(tree):  # a class before what is in it
         if node in facts:
             continue
+        if isinstance(node, ast.ClassDef):
+            facts.update(facts_of_objects(node))
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.lineno, node.id
         elif isinstance(node, ast.arg):
@@ -43,15 +45,13 @@ def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.name
 
 
-def facts_of_objects(tree: ast.Module) -> Iterator[ast.AST]:
-    """The fields that classes declare, and the parameters that become attributes."""
-    for kind in ast.walk(tree):
-        if isinstance(kind, ast.ClassDef):
-            for node in kind.body:
-                if isinstance(node, ast.AnnAssign):
-                    yield node.target
-                elif isinstance(node, ast.FunctionDef) and node.name == "__init__":
-                    yield from (*node.args.args, *node.args.kwonlyargs)
+def facts_of_objects(kind: ast.ClassDef) -> Iterator[ast.AST]:
+    """The fields that a class declares, and the parameters that become attributes."""
+    for node in kind.body:
+        if isinstance(node, ast.AnnAssign):
+            yield node.target
+        elif isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            yield from (*node.args.args, *node.args.kwonlyargs)
 
 
 def vague_names(source: str) -> list[str]:

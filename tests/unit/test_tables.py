@@ -45,15 +45,15 @@ def test_small_batches_are_held_in_few_tables_and_not_copied_each_time(
         return real(tables)
 
     monkeypatch.setattr(arrow, "joined", counted)
-    for _ in range(3000):
+    for _ in range(1000):
         sink.write(batch)
         held = max(held, len(sink._file._new) + len(sink._file._held))
     sink.close({})
 
     assert held <= 64 + 8
-    assert copied <= 3000 * size * 8
+    assert copied <= 1000 * size * 8
     names = parquet.read_table(tmp_path / "a.parquet")["name"].to_pylist()
-    assert names == [event.name for event in EVENTS[:size]] * 3000
+    assert names == [event.name for event in EVENTS[:size]] * 1000
 
 
 def test_row_groups_are_as_large_whether_batches_are_small_or_not(
