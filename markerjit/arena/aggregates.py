@@ -356,7 +356,7 @@ class Aggregates:
             self._store.release(extent.start, _size(extent))
         for at in range(extent.start, extent.end, 1 << 20):
             size = min(1 << 20, extent.end - at)
-            if any(self._store.read(at, size)):
+            if self._store.read(at, size) != bytes(size):  # at once, not each byte
                 self._store.write(at, bytes(size))
 
     def _checked(self, entry: AggregateEntry) -> Aggregate | None:
