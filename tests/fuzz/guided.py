@@ -8,6 +8,10 @@ some stand. What was found is one line of JSON at the end. What a decoder must n
 with its traceback and an exit code, and the input is in build/fuzz: name it to run it alone.
 
     python -m tests.fuzz.guided notes --again build/fuzz/notes-crash-da39a3ee
+
+What atheris imports it instruments, which takes ten times as long as a short run. `--forks` is for
+many of those. Each line of standard input is a run, a JSON object: its "arguments" as above, and
+the files "output" and "errors". The run is a fork. The answer to a line is its exit code.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import resource
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import atheris
@@ -70,7 +75,22 @@ class Campaign:
         os._exit(0)
 
 
-def main() -> None:
+def fork_for_each() -> Sequence[str]:
+    """Run what standard input asks for, to its end. Returns in the forks, with their arguments."""
+    for line in sys.stdin:
+        request = json.loads(line)
+        pid = os.fork()
+        if not pid:
+            for number, name in enumerate((os.devnull, request["output"], request["errors"])):
+                end = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+                os.dup2(end, number)
+                os.close(end)
+            return list(request["arguments"])
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    sys.exit()
+
+
+def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.guided")
     parser.add_argument("name", choices=HARNESSES)
     parser.add_argument("--runs", type=int, default=0, help="end after so many inputs")
@@ -78,7 +98,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, help="a folder to start from and to add to")
     parser.add_argument("--seed", type=int, default=1, help="of the mutations")
     parser.add_argument("--again", type=Path, help="run one input, and nothing else")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     harness = HARNESSES[args.name]
     if args.again:
         print(harness.check(args.again.read_bytes()))
@@ -116,4 +136,4 @@ def _written_seeds(harness: Harness) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    main(fork_for_each() if sys.argv[1:] == ["--forks"] else sys.argv[1:])
