@@ -12,6 +12,8 @@ they are first used, because start-up is part of a command's latency.
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False  # type checkers assume true; importing typing would take 10 ms
 
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ if TYPE_CHECKING:
     from markerjit.session.status import ArenaStatus, MarkerStatus, list_file
     from markerjit.session.stepping import Stepper
     from markerjit.session.strays import StrayHead
+    from markerjit.session.tracing import Tracing
     from markerjit.session.usdt import UsdtNeed, UsdtProbe, UsdtView, list_file_usdt
     from markerjit.session.view import View
     from markerjit.session.watch import Ending, Watch
@@ -203,6 +206,7 @@ _HOME = {
     "Verb": "patch.steps",
     "Plots": "session.plot",
     "Stepper": "session.stepping",
+    "Tracing": "session.tracing",
     "event_lines": "trace.rows",
     **dict.fromkeys(("raised_priority", "reason_for_waiting"), "proc.priority"),
     "line_formatter": "trace",
@@ -376,6 +380,7 @@ __all__ = [
     "Targets",
     "ThreadStack",
     "Trace",
+    "Tracing",
     "UnexpectedBytes",
     "UnknownMarker",
     "Unsupported",
@@ -445,7 +450,8 @@ def __getattr__(name: str) -> Any:
         return import_module("markerjit.lowlevel")
     home = _HOME.get(name)
     if home is None:
-        raise AttributeError(f"module 'markerjit' has no attribute '{name}'")
+        sentence = f"module 'markerjit' has no attribute '{name}'"
+        raise AttributeError(sentence, name=name, obj=sys.modules[__name__])  # and what is like it
     value = getattr(import_module(f"markerjit.{home}"), name)
     globals()[name] = value
     return value

@@ -506,6 +506,11 @@ class Event(NamedTuple):
         return self.origin.pid
 
     @property
+    def process(self) -> int:
+        """The same as `pid`."""
+        return self.origin.pid
+
+    @property
     def stack(self) -> tuple[Frame, ...]:
         """The frames of the stack that was recorded with it (`stack` of `Session.trace`), the
         innermost first, with the names of their functions; () where none was."""

@@ -14,6 +14,7 @@ What this does not do: outlive the program. The threads end when the main thread
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import weakref
 from collections import deque
@@ -60,6 +61,22 @@ class Background:
             self._thread.join()
             raise self.error
 
+    @property
+    def is_to_end(self) -> bool:
+        """Whether it was stopped or closed, or the program has come to its end."""
+        return self._closing.is_set() or not threading.main_thread().is_alive()
+
+    @property
+    def waiting(self) -> int:
+        """Number of events in the queue."""
+        return len(self._queue)
+
+    @property
+    def label(self) -> str:
+        """How it is, for a repr."""
+        state = "over" if self.over else "going on" if self._began.is_set() else "not begun"
+        return f"{state}, {self.statistics.events:,} events, {self.dropped:,} dropped"
+
     def take(self, most: int) -> list[Event]:
         """The next events, none where the queue is empty."""
         events: list[Event] = []
@@ -82,7 +99,7 @@ class Background:
         try:
             with self._begin() as stream:
                 self._began.set()
-                while not self._is_to_end() and not stream.is_over():
+                while not self.is_to_end and not stream.is_over():
                     if not self._put(stream, stream.poll(SLICE)):
                         self._closing.wait(stream.poll_s)
                 stream.stop()
@@ -103,9 +120,6 @@ class Background:
         if events:
             self._news()
         return bool(events)
-
-    def _is_to_end(self) -> bool:
-        return self._closing.is_set() or not threading.main_thread().is_alive()
 
 
 class Events:
@@ -129,6 +143,9 @@ class Events:
         """The counts of the stream so far."""
         return self._background.statistics
 
+    def __repr__(self) -> str:
+        return f"<Events of {self._background.label}>"
+
     def __aiter__(self) -> Self:
         return self
 
@@ -143,7 +160,8 @@ class Events:
         return self._ready.popleft()
 
     async def aclose(self) -> None:
-        """Switch the markers off. Events that were not taken are gone. May be called again."""
+        """Switch the markers off. Events that are in the queue can still be taken. May be called
+        again."""
         await asyncio.to_thread(self._background.close)
 
     async def __aenter__(self) -> Self:
@@ -164,8 +182,10 @@ class Events:
             self._background.stop()
 
     async def _start(self) -> None:
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
+        loop, before = asyncio.get_running_loop(), self._loop
+        if before is not loop:  # the first one, or one after another
+            self._loop, self._news = loop, asyncio.Event()
+        if before is None:
             try:
                 await asyncio.to_thread(self._background.start)
             except asyncio.CancelledError:
@@ -190,9 +210,17 @@ class Events:
                 self._loop.call_soon_threadsafe(self._news.set)
 
 
+def is_asynchronous(function: Callable[..., object]) -> bool:
+    """Whether a call of the function does nothing but make a coroutine."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  (an object with such a method)
+    )
+
+
 class Subscription:
     """Calls a function with each event, in a thread of its own, until `close` or the end of a
-    `with`. An exception of the function ends it, and is raised by `close`."""
+    `with`. An exception of the function ends it, and is raised by `close`. One that nobody closes
+    is told to sys.unraisablehook."""
 
     def __init__(self, begin: Begin, room: int, function: Callable[[Event], object]) -> None:
         self._news = threading.Event()
@@ -209,8 +237,8 @@ class Subscription:
 
     @property
     def dropped(self) -> int:
-        """Number of events that found the queue full."""
-        return self._background.dropped
+        """Number of events that found the queue full, or were in it at the end."""
+        return self._background.dropped + (self._background.waiting if self.is_over else 0)
 
     @property
     def is_over(self) -> bool:
@@ -222,14 +250,28 @@ class Subscription:
         return self._background.statistics
 
     def close(self) -> None:
-        """Switch the markers off, and wait until the function has returned. May be called again.
-        Raises what the function or the trace has raised, once."""
+        """Switch the markers off, and wait until the function has returned; it is not called any
+        more. Events that are in the queue are dropped. May be called again, and by the function
+        itself, which it does not wait for. Raises what the function or the trace has raised,
+        once."""
+        if threading.current_thread() is self._thread:
+            self._background.stop()
+            return
         self._background.close()
         self._thread.join()
         error = self._error or self._background.error
         self._error = self._background.error = None
         if error is not None:
             raise error
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self._background.label}>"
+
+    def __del__(self) -> None:
+        """The error of one that nobody has closed is not kept silent."""
+        thread = vars(self).get("_thread")
+        if thread and thread.ident is not None and not thread.is_alive():
+            self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -244,15 +286,15 @@ class Subscription:
 
     def _call(self) -> None:
         try:
-            while True:
+            while not self._background.is_to_end:
                 over = self._background.over
                 self._news.clear()
-                events = self._background.take(SLICE)
-                for event in events:
-                    self._function(event)
-                if over and not events:
+                events = self._background.take(1)
+                if events:
+                    self._function(*events)
+                elif over:
                     return
-                if not events:
+                else:
                     self._news.wait(_LOOK_UP_S)
         except BaseException as error:
             self._error = error

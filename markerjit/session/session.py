@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from time import monotonic_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from markerjit.abi import LARGEST_RING, PAGE
 from markerjit.arguments import (
@@ -72,6 +73,7 @@ if TYPE_CHECKING:  # what records is imported when something is recorded
     from markerjit.session.openings import Progress
     from markerjit.session.plot import Plots
     from markerjit.session.stepping import Stepper
+    from markerjit.session.tracing import Tracing
     from markerjit.session.watch import Watch
     from markerjit.trace.sink import TraceInfo
 
@@ -79,6 +81,8 @@ MOST_KEYS = 1 << 24
 """Of an aggregate; how many there is room for depends on what is added up."""
 DEFAULT_GROWTH = 64 << 20
 """Bytes by which the rings of a process may grow in all."""
+
+T = TypeVar("T")
 
 _MOST_ROOM = 10_000_000
 _MOST_TID = (1 << 32) - 1
@@ -152,6 +156,15 @@ class Session(View):
             self._target.look()
             return members, *by_callers(self._target, name, where)
         return members, name, where
+
+    @contextmanager
+    def _within(self, context: AbstractContextManager[T], *members: Members) -> Iterator[T]:
+        """A context of this session, which is not collected meanwhile, as `attach(pid).aggregate()`
+        would be. What is wrong in a text is said of the text with members."""
+        with ExitStack() as stack:
+            for each in members:
+                stack.enter_context(each.said_before())
+            yield stack.enter_context(context)
 
     def plan(
         self,
@@ -325,7 +338,6 @@ class Session(View):
         with self._switcher.turn(leave_overdue=True) as turn:
             return tuple(self._switcher.switch_off_overdue(turn, early=name))
 
-    @contextmanager
     def stepping(
         self,
         pattern: str,
@@ -334,7 +346,7 @@ class Session(View):
         mode: Mode | str | None = None,
         quiesce: str | None = None,
         lease_s: int = 60,
-    ) -> Iterator[Stepper]:
+    ) -> AbstractContextManager[Stepper]:
         """Switch markers on or off in stages, by `Stepper.step`. The process runs between the
         stages. At the end of the context the stages are taken back, unless all are made.
 
@@ -354,16 +366,12 @@ class Session(View):
             )
         from markerjit.arena.journal import LONGEST_LEASE_S
         from markerjit.patch.stages import between
-        from markerjit.session.stepping import Stepper
+        from markerjit.session.stepping import stepping
 
         check_int("lease_s", lease_s, 1, LONGEST_LEASE_S)
         strategy = self._switcher.planner.strategy(quiesce)
         request = Request(on, between(strategy), as_mode(mode))
-        stepper = Stepper(self._switcher, name, request, strategy, lease_s=lease_s)
-        try:
-            yield stepper
-        finally:
-            stepper.take_back()
+        return self._within(stepping(self._switcher, name, request, strategy, lease_s=lease_s))
 
     def end_record(self, pattern: str | None = None) -> Applied:
         """Switch off the markers that a flight recorder still keeps, those that match a pattern or
@@ -372,7 +380,6 @@ class Session(View):
         with self._switcher.turn() as turn:
             return self._flights.end(turn, name)
 
-    @contextmanager
     def aggregate(
         self,
         pattern: str,
@@ -385,7 +392,7 @@ class Session(View):
         mode: Mode | str | None = None,
         quiesce: str | None = None,
         strings: Strings | str = "fast",
-    ) -> Iterator[AddingUp]:
+    ) -> AbstractContextManager[AddingUp]:
         """Add events up in the process, by key, instead of recording them. The markers are off at
         the end of the context, however it ends.
 
@@ -415,10 +422,8 @@ class Session(View):
         probe = Record(nothing_read(RECORD, strings))
         request = Request(True, planner.strategy(quiesce), as_mode(mode), probe)
         job = Job(name, asked, request, keys)
-        with members.said_before(), added_up(self._switcher, job) as adding:
-            yield adding
+        return self._within(added_up(self._switcher, job), members)
 
-    @contextmanager
     def latency(
         self,
         begin: str,
@@ -436,7 +441,7 @@ class Session(View):
         mode: Mode | str | None = None,
         quiesce: str | None = None,
         strings: Strings | str = "fast",
-    ) -> Iterator[Latency]:
+    ) -> AbstractContextManager[Latency]:
         """Measure in the process the time from one marker to the next with the same key, or how
         long the calls of functions take. The markers are off at the end of the context, however it
         ends.
@@ -510,13 +515,11 @@ class Session(View):
         probe = Record(nothing_read(RECORD, strings))
         request = Request(True, self._switcher.planner.strategy(quiesce), as_mode(mode), probe)
         timing = Timing(begins, ends, asked, request, room, forget, self._clock, keys)
-        with first.said_before(), last.said_before(), timed(self._switcher, timing) as latency:
-            yield latency
+        return self._within(timed(self._switcher, timing), first, last)
 
-    @contextmanager
     def trace(
         self,
-        pattern: str,
+        pattern: str = "*",
         *,
         mode: Mode | str | None = None,
         poll_s: float = 0.02,
@@ -538,9 +541,10 @@ class Session(View):
         stack: int | None = None,
         duration: float | None = None,
         limit: int | None = None,
-    ) -> Iterator[EventStream]:
-        """Record markers and stream the events. The markers are off at the end of the context,
-        however it ends.
+    ) -> Tracing:
+        """Record markers and stream the events. The result is for `with`, which gives the stream,
+        or for `for`, which gives the events. The markers go on there, and are off at its end,
+        however it ends. Arguments are checked by the call itself.
 
         `probe` may be a probe in C, as for `on`; the events are then those that it emits. With
         `resume` the stream begins with what a dead reader left.
@@ -584,7 +588,9 @@ class Session(View):
         """
         from markerjit.events.bounds import Bounds
         from markerjit.session.trace import Asked, check_that_threads_may_wait, traced
+        from markerjit.session.tracing import Tracing
 
+        self._target.check_open()
         members, name, where = self._named(pattern, where)
         check_seconds("poll_s", poll_s)
         check_flag("resume", resume)
@@ -608,14 +614,17 @@ class Session(View):
             stack=stack,
         )  # fmt: skip
         growth = 0 if lossless else ring_growth
-        bounds = Bounds(duration, limit)
-        asked = Asked(name, recording.read(), resume, poll_s, self._clock, growth, bounds)
-        with members.said_before(), traced(self._switcher, self._flights, asked) as stream:
-            yield stream
+
+        def begun() -> AbstractContextManager[EventStream]:
+            bounds = Bounds(duration, limit)
+            asked = Asked(name, recording.read(), resume, poll_s, self._clock, growth, bounds)
+            return self._within(traced(self._switcher, self._flights, asked), members)
+
+        return Tracing(f"{pattern} in process {self.pid}", begun)
 
     def atrace(
         self,
-        pattern: str,
+        pattern: str = "*",
         *,
         room: int = 10_000,
         where: str | None = None,
@@ -628,8 +637,8 @@ class Session(View):
     ) -> Events:
         """The events of a trace for `async for`, in a service that does other things meanwhile. A
         thread with its own session reads them into a queue of `room` events. Events that find it
-        full are dropped, and counted. The other arguments are those of `trace`. Asking for the
-        first event raises what `trace` raises."""
+        full are dropped, and counted. The other arguments are those of `trace`, and are checked by
+        the call itself. Asking for the first event raises what beginning a trace raises."""
         from markerjit.session.background import Events
 
         begin = self._begin(pattern, room, where, sample, at_most, fields, stack, duration, limit)
@@ -651,9 +660,11 @@ class Session(View):
     ) -> Subscription:
         """Call a function with each event of a trace, in a thread of its own, until the
         subscription is closed. Arguments as for `atrace`. Raises what `trace` raises."""
-        from markerjit.session.background import Subscription
+        from markerjit.session.background import Subscription, is_asynchronous
 
         check_callable("function", function)
+        if is_asynchronous(function):
+            raise BadArgument("function", function, "a plain function; for async there is atrace")
         begin = self._begin(pattern, room, where, sample, at_most, fields, stack, duration, limit)
         return Subscription(begin, room, function)
 
@@ -670,27 +681,19 @@ class Session(View):
         limit: int | None,
     ) -> Callable[[], AbstractContextManager[EventStream]]:
         """What begins a trace in another thread, with a session of its own."""
-        self._target.check_open()
-        check_text("pattern", pattern)
-        parse_name(pattern)
         check_int("room", room, 1, _MOST_ROOM)
-        _check_bounds(duration, limit)
+        trace = partial(
+            Session.trace, pattern=pattern, where=where, sample=sample, at_most=at_most,
+            fields=fields, stack=stack, duration=duration, limit=limit,
+        )  # fmt: skip
+        trace(self)  # checks the arguments
         pid, ring_size, seccomp = self.pid, self._switcher.ring_size, self._seccomp
 
         @contextmanager
         def traced() -> Iterator[EventStream]:
             with (
                 Session(pid, ring_size=ring_size, seccomp=seccomp) as session,
-                session.trace(
-                    pattern,
-                    where=where,
-                    sample=sample,
-                    at_most=at_most,
-                    fields=fields,
-                    stack=stack,
-                    duration=duration,
-                    limit=limit,
-                ) as stream,
+                trace(session) as stream,
             ):
                 yield stream
 
@@ -699,7 +702,7 @@ class Session(View):
     def record_to(
         self,
         path: str,
-        pattern: str,
+        pattern: str = "*",
         *,
         duration: float | None = None,
         limit: int | None = None,
@@ -741,7 +744,6 @@ class Session(View):
             write_events(self._target, stream, path, exact=limit is not None, force=force)
         return stream.statistics()
 
-    @contextmanager
     def trace_calls(
         self,
         pattern: str | None = None,
@@ -758,7 +760,7 @@ class Session(View):
         slices: str | None = None,
         force: bool = False,
         progress: Progress | None = None,
-    ) -> Iterator[CallTrace]:
+    ) -> AbstractContextManager[CallTrace]:
         """Follow the calls of functions, and add them up as a call graph. The entry and all exits
         of each function are on meanwhile, and off at the end of the context, however it ends.
 
@@ -820,8 +822,7 @@ class Session(View):
             0 if lossless else ring_growth, self._clock, breakpoints, limit, duration,
             None if slices is None else (os.fspath(slices), force), progress or silent,
         )  # fmt: skip
-        with called(self._switcher, self._flights, asked) as trace:
-            yield trace
+        return self._within(called(self._switcher, self._flights, asked))
 
     def calls(
         self,
@@ -851,7 +852,6 @@ class Session(View):
             trace.wait()
         return trace.graph()
 
-    @contextmanager
     def trace_allocations(
         self,
         *,
@@ -862,7 +862,7 @@ class Session(View):
         duration: float | None = None,
         limit: int | None = None,
         quiesce: str | None = None,
-    ) -> Iterator[AllocationTrace]:
+    ) -> AbstractContextManager[AllocationTrace]:
         """Follow what is allocated and freed, by call site. The functions are those of the C
         library's malloc, or of the allocator that replaces it. They are off at the end of the
         context, however it ends.
@@ -908,8 +908,7 @@ class Session(View):
                 recorded = allocator_of(self._target, read=read, depth=depth)
         request = Request(True, self._switcher.planner.strategy(quiesce))
         asked = AskedAllocations(recorded, request, self._clock, read, limit, duration)
-        with followed(self._switcher, asked) as trace:
-            yield trace
+        return self._within(followed(self._switcher, asked))
 
     def allocations(
         self,
@@ -986,7 +985,8 @@ class Session(View):
 
     @property
     def ring_size(self) -> int:
-        """Bytes of records for each CPU."""
+        """Bytes of records for each CPU. Raises MarkerError after `close`."""
+        self._target.check_open()
         arena = self._target.seen.arena
         return arena.rings.sizes()[0] if arena else self._switcher.ring_size or 0
 

@@ -179,6 +179,18 @@ class Stepper:
         Entries(turn, self._recorders()).note(self._switched, self._before)
 
 
+@contextmanager
+def stepping(
+    switcher: Switcher, name: ProbeName, request: Request, strategy: Strategy, *, lease_s: int
+) -> Iterator[Stepper]:
+    """A switch in stages, which are taken back at the end of the context unless all are made."""
+    stepper = Stepper(switcher, name, request, strategy, lease_s=lease_s)
+    try:
+        yield stepper
+    finally:
+        stepper.take_back()
+
+
 def _made_ready(switcher: Switcher, turn: Turn, sites: Sequence[Site], request: Request) -> Ready:
     """Raises Refused with another advice where the change needs all threads to stand."""
     try:

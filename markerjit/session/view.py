@@ -111,6 +111,7 @@ class View:
     @property
     def problems(self) -> Sequence[Exception]:
         """Notes that could not be believed; their sites are not offered."""
+        self._target.check_open()
         return self._target.seen.objects.problems
 
     def states(self, sites: Sequence[Site]) -> list[SiteState]:
@@ -233,6 +234,7 @@ class View:
     def arena(self) -> ArenaStatus | None:
         """The runtime in the process, and its users. None without the runtime, or if
         `runtime_problem` says that it cannot be read."""
+        self._target.check_open()
         arena = self._target.seen.arena
         if arena is None:
             return None
@@ -243,12 +245,14 @@ class View:
     @property
     def has_runtime(self) -> bool:
         """Whether the runtime is in the process already."""
+        self._target.check_open()
         return self._target.seen.arena is not None or self.runtime_problem is not None
 
     @property
     def runtime_problem(self) -> MarkerError | None:
         """Why the runtime in the process cannot be used, and what to do. Mostly another version of
         markerjit has put it there. Markers can then be looked at, but not switched."""
+        self._target.check_open()
         return self._target.runtime_problem
 
     def read(self, address: RemoteAddress, size: int) -> bytes:

@@ -8,7 +8,7 @@ import math
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -418,6 +418,7 @@ def _is_value(function: Any) -> bool:
     made = (
         markerjit.AddingUp, markerjit.AllocationTrace, markerjit.CallTrace, markerjit.Events,
         markerjit.Latency, markerjit.Plots, markerjit.StackText, markerjit.Subscription,
+        markerjit.Tracing,
     )  # fmt: skip
     classes = (*made, markerjit.Compiled, markerjit.Field, markerjit.Stepper, markerjit.Trace)
     made_by_us = (Exception, tuple, Enum, *classes)
@@ -438,6 +439,35 @@ def test_a_closed_session_refuses_whatever_it_is_asked(place: Place) -> None:
             call(function, arguments)
         assert type(refused.value) is markerjit.MarkerError, name
     assert code_of(place.program) == before
+
+
+def test_a_closed_session_answers_nothing_else_either(place: Place) -> None:
+    """What has no argument: methods and properties."""
+    session = place.session
+    session.close()
+    plain = {"pid", "command", "closed", "close", "plot", "as_reads", "trace_info"}
+    names = {name for name in dir(session) if not name.startswith("_")} - plain
+
+    answered = []
+    for name in sorted(names):
+        try:
+            member = getattr(session, name)
+            required = [
+                each for each in inspect.signature(member).parameters.values()
+                if each.default is inspect.Parameter.empty
+            ]  # fmt: skip
+            if required:
+                continue
+            made = member()
+        except markerjit.MarkerError as error:
+            assert "attach again" in str(error), name
+        else:
+            with ExitStack() as stack, suppress(markerjit.MarkerError):
+                stack.enter_context(made)
+                answered.append(name)
+            if not hasattr(made, "__enter__"):
+                answered.append(name)
+    assert answered == []
 
 
 def test_what_is_no_process_is_refused_at_every_door(place: Place) -> None:

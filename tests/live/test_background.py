@@ -8,6 +8,7 @@ import gc
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -201,6 +202,139 @@ def test_an_exception_of_the_function_ends_it_and_is_raised_at_the_end(
     with pytest.raises(KeyError, match="truth_loop"):
         subscription.close()
     subscription.close()
+
+
+def test_a_function_may_close_its_own_subscription(session: markerjit.Session) -> None:
+    events: list[markerjit.Event] = []
+    made = threading.Event()
+
+    def once(event: markerjit.Event) -> None:
+        made.wait()
+        events.append(event)
+        subscription.close()
+
+    subscription = session.subscribe("truth_loop", once)
+    made.set()
+    wait_until(lambda: subscription.is_over, "the function closes it", every_s=0.01)
+    subscription.close()
+
+    assert len(events) == 1
+    assert subscription.dropped + 1 == subscription.statistics().events
+    assert is_off(session)
+
+
+def test_close_waits_for_one_call_of_a_slow_function_and_not_for_the_queue(
+    session: markerjit.Session,
+) -> None:
+    calls: list[markerjit.Event] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(event: markerjit.Event) -> None:
+        calls.append(event)
+        begun.set()
+        go_on.wait()
+
+    with session.subscribe("truth_loop", slow, room=100) as subscription:
+        begun.wait()
+        wait_until(lambda: subscription.dropped > 0, "the queue is full", every_s=0.01)
+        threading.Timer(0.1, go_on.set).start()
+
+    assert len(calls) == 1
+    assert subscription.dropped + 1 == subscription.statistics().events
+
+
+SLOW = """
+import sys, time, threading, markerjit
+calls = []
+def slow(event):
+    calls.append(event)
+    while threading.main_thread().is_alive():
+        time.sleep(0.01)
+    assert len(calls) == 1, "it was called again after the end of the program"
+    print("called")
+subscription = markerjit.attach(int(sys.argv[1])).subscribe("truth_loop", slow)
+while not subscription.dropped:
+    time.sleep(0.01)
+"""
+
+
+def test_a_program_ends_without_a_call_for_each_event_in_the_queue(
+    session: markerjit.Session,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW, str(session.pid)],
+        env=ENVIRONMENT, timeout=120, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "called\n", "")
+    assert is_off(session)
+
+
+def test_an_error_of_a_subscription_that_nobody_closes_is_not_silent(
+    session: markerjit.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(event: markerjit.Event) -> None:
+        raise KeyError(event.name)
+
+    errors: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: errors.append(repr(lost.exc_value)))
+    subscription = session.subscribe("truth_loop", fail)
+    while not subscription.is_over:
+        time.sleep(0.01)
+    del subscription
+    gc.collect()
+
+    assert errors == ["KeyError('truth_loop')"]
+    wait_until(lambda: is_off(session), "the markers are off", every_s=0.01)
+
+
+def test_a_coroutine_function_is_no_function_for_events(session: markerjit.Session) -> None:
+    class Receiver:
+        async def __call__(self, event: markerjit.Event) -> None:
+            raise AssertionError
+
+    for function in (taken, Receiver()):
+        with pytest.raises(markerjit.BadArgument, match="for async there is atrace"):
+            session.subscribe("truth_loop", function)  # type: ignore[arg-type]
+    assert is_off(session)
+
+
+def test_an_iteration_goes_on_in_another_event_loop(session: markerjit.Session) -> None:
+    events = session.atrace("truth_loop", room=100)
+
+    async def next_ones(count: int) -> list[markerjit.Event]:
+        return [await anext(events) for _ in range(count)]
+
+    assert "not begun" in repr(events)
+    for _ in range(3):  # more than the queue has, so that each loop waits
+        assert len(asyncio.run(next_ones(300))) == 300
+    assert "going on" in repr(events)
+    asyncio.run(events.aclose())
+    assert "over" in repr(events)
+    assert is_off(session)
+
+
+def test_the_death_of_the_process_ends_both(target: Callable[..., Target]) -> None:
+    program = target("truth_threads", "2", "--rate", "2000", may_die=True)
+
+    async def watch(events: markerjit.Events) -> int:
+        count = 0
+        async for _ in events:
+            if not count:
+                program.process.kill()
+            count += 1
+        return count
+
+    with markerjit.attach(program.pid) as session:
+        calls: list[markerjit.Event] = []
+        with session.subscribe("truth_loop", calls.append, room=1_000_000) as subscription:
+            wait_until(lambda: calls, "the first event", every_s=0.01)
+            subscription.close()
+        assert asyncio.run(watch(session.atrace("truth_loop"))) > 0
+        with pytest.raises(markerjit.NoSuchProcess, match="has ended"):
+            asyncio.run(watch(session.atrace("truth_loop")))
+        with pytest.raises(markerjit.NoSuchProcess, match="has ended"):
+            session.subscribe("truth_loop", calls.append)
 
 
 def test_a_program_that_forgets_it_ends_and_leaves_the_markers_off(

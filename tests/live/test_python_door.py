@@ -6,15 +6,18 @@ import copy
 import gc
 import pickle
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import markerjit
+from tests.support.commands import ENVIRONMENT
 from tests.support.programs import Target
 
 pytestmark = [pytest.mark.live, pytest.mark.pythons]
@@ -175,6 +178,110 @@ def test_events_without_a_clock_are_limited_too(program: Target) -> None:
     assert {event.when for event in events} == {None}
 
 
+def is_off(session: markerjit.Session) -> bool:
+    return all(marker.mode is None for marker in session.status())
+
+
+def test_a_trace_is_iterated_over_without_a_context(program: Target) -> None:
+    with markerjit.attach(program.pid) as session:
+        trace = session.trace(limit=5)
+        assert is_off(session)
+        for _ in range(2):
+            assert len([*trace]) == 5
+            assert is_off(session)
+        assert repr(trace) == f"<Tracing of * in process {program.pid}, not begun>"
+
+
+@pytest.mark.parametrize("error", [None, KeyError])
+def test_a_loop_that_is_left_early_leaves_the_markers_off(
+    program: Target, error: type[Exception] | None
+) -> None:
+    with markerjit.attach(program.pid) as session:
+        with pytest.raises(KeyError) if error else nullcontext():
+            for event in session.trace("truth_loop"):
+                assert not is_off(session)
+                if error:
+                    raise error(event.name)
+                break
+        assert is_off(session)
+
+
+def test_a_trace_does_not_begin_twice_at_once(program: Target) -> None:
+    with markerjit.attach(program.pid) as session:
+        trace = session.trace("truth_loop")
+        with trace as stream:
+            assert "going on" in repr(trace)
+            with pytest.raises(markerjit.Refused, match="is going on already"):
+                trace.__enter__()
+            assert stream.poll() is not None
+            assert not is_off(session)
+        assert is_off(session)
+
+
+def test_arguments_are_checked_by_the_call_without_a_context(program: Target) -> None:
+    wrong = 3.5
+    with markerjit.attach(program.pid) as session:
+        for call in (
+            lambda: session.trace(wrong),  # type: ignore[arg-type]
+            lambda: session.trace("truth_loop", limit=0),
+            lambda: session.atrace("truth_loop", where=wrong),  # type: ignore[arg-type]
+            lambda: session.atrace("truth_loop", sample="x"),
+            lambda: session.atrace("truth_loop", stack=-1),
+            lambda: session.aggregate("truth_loop", keys=0),
+            lambda: session.latency("truth_loop", "truth_loop", room=0),
+            lambda: session.trace_calls(depth=0),
+            lambda: session.trace_allocations(by="nothing"),
+            lambda: session.stepping("truth_loop", lease_s=0),
+        ):
+            with pytest.raises(markerjit.BadArgument):
+                call()
+
+
+def test_a_session_lives_as_long_as_what_it_began(program: Target) -> None:
+    """`attach(pid).aggregate(...)`: nothing else has the session."""
+
+    def add_up() -> int:
+        with markerjit.attach(program.pid).aggregate("truth_loop") as adding:
+            gc.collect()
+            return adding.read().room
+
+    def trace() -> int:
+        with markerjit.attach(program.pid).trace("truth_loop", limit=3) as stream:
+            gc.collect()
+            return len([*stream])
+
+    def iterate() -> int:
+        return len([*markerjit.attach(program.pid).trace("truth_loop", limit=3)])
+
+    for use in (add_up, trace, iterate):
+        with pytest.warns(ResourceWarning, match="unclosed <Session of"):
+            assert use() >= 3
+            gc.collect()
+    with markerjit.View(program.pid) as view:
+        assert {marker.mode for marker in view.status()} == {None}
+
+
+def test_a_trace_that_is_forgotten_is_ended_before_its_session(program: Target) -> None:
+    with pytest.warns(ResourceWarning, match="unclosed <Session of"):
+        session = markerjit.attach(program.pid)
+        trace = session.trace("truth_loop")
+        stream = trace.__enter__()
+        del session, trace, stream
+        gc.collect()
+
+    with markerjit.View(program.pid) as view:
+        assert {marker.mode for marker in view.status()} == {None}
+
+
+def test_a_name_that_the_package_does_not_have_is_told_with_those_like_it() -> None:
+    script = "import markerjit; markerjit.atach"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+
+    assert "Did you mean: 'attach'?" in done.stderr
+
+
 # ---- when and where an event was recorded --------------------------------------------------------
 
 
@@ -187,7 +294,7 @@ def test_an_event_says_when_and_in_which_process(program: Target) -> None:
 
     now = datetime.now(UTC)
     for event in events:
-        assert event.pid == program.pid
+        assert event.process == event.pid == program.pid
         assert event.when is not None
         assert now - SOON < event.when <= now
     assert [event.when for event in events] == sorted(event.when for event in events if event.when)
