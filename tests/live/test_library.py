@@ -1,7 +1,8 @@
 """libmarkerjit.a: probes set and taken away from inside the program.
 
 Each program in tests/live/library holds cases, and says on standard error where one did not hold.
-They are compiled here with the sources of the library, in all the ways in which it must work.
+They are compiled here with the sources of the library, in all the ways in which it must work, each
+once for the same sources.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+
+from tests.support.kept_builds import kept_or_made
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = Path(__file__).parent / "library"
@@ -59,6 +62,18 @@ def run_tool(*command: str | Path) -> None:
     assert done.returncode == 0, f"{' '.join(map(str, command))}:\n{done.stderr}"
 
 
+def compile_once(command: Sequence[str | Path], output: Path) -> None:
+    """Have the object or program of a command. What musl-gcc links is not known to kept_builds."""
+
+    def compile_it(more: Sequence[str | Path]) -> None:
+        run_tool(*command, *more, "-o", output)
+
+    if command[0] == "musl-gcc":
+        compile_it([])
+    else:
+        kept_or_made([*map(str, command)], output, compile_it)
+
+
 def assert_holds(program: Path, case: str, *args: str | Path) -> None:
     done = execute(program, case, *args)
     assert (done.returncode, done.stdout) == (0, "held\n"), f"{case}: {done.stderr}"
@@ -76,7 +91,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         if key not in objects:
             made = [folder / f"{len(objects)}-{part.stem}.o" for part in LIBRARY]
             for part, path in zip(LIBRARY, made, strict=True):
-                run_tool(*key, *OPTIONS, "-c", part, "-o", path)
+                compile_once([*key, *OPTIONS, "-c", part], path)
             objects[key] = made
         return objects[key]
 
@@ -90,7 +105,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
             if "-shared" not in flags:
                 # the library is C, whatever the program is
                 command += ["-x", "none", *library("cc" if compiler == "c++" else compiler, flags)]
-            run_tool(*command, "-o", path)
+            compile_once(command, path)
             built[key] = path
         return built[key]
 
