@@ -108,9 +108,9 @@ class UnknownMarker(MarkerError):
     """No marker, or no USDT probe, has a name that matches the pattern."""
 
     def __init__(
-        self, pattern: str, nearest: tuple[str, ...] = (), *, what: str = "marker"
+        self, pattern: str, nearest: tuple[str, ...] = (), *, what: str = "marker", advice: str = ""
     ) -> None:
-        hint = f"; did you mean {' or '.join(nearest)}?" if nearest else ""
+        hint = f"; did you mean {' or '.join(nearest)}?" if nearest else advice and f"; {advice}"
         super().__init__(f"no {what} matches '{shown(pattern)}'{hint}")
         self.pattern = pattern
         self.nearest = nearest

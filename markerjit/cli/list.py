@@ -87,11 +87,14 @@ def _list_usdt(options: argparse.Namespace, pid: int | None) -> int:
 
 
 def _list_functions(options: argparse.Namespace, pid: int | None) -> int:
-    if pid is not None:
-        with markerjit.View(pid) as process:
-            view = process.functions(options.pattern)
-    else:
-        view = markerjit.list_file_functions(options.target, options.pattern)
+    from markerjit.cli import progress  # a list of markers takes no time
+
+    with progress.timed(f"looking for {options.pattern}"):
+        if pid is not None:
+            with markerjit.View(pid) as process:
+                view = process.functions(options.pattern)
+        else:
+            view = markerjit.list_file_functions(options.target, options.pattern)
     if options.json:
         output.print_json(function_facts(options.target, pid, view))
     else:
@@ -100,6 +103,8 @@ def _list_functions(options: argparse.Namespace, pid: int | None) -> int:
         last = [where, "EXITS" if is_left else "FIELDS"]
         header = [what, *(["STATE"] if pid is not None else []), *last]
         output.print_table(header, [_row(function, pid) for function in view.functions])
+        if advice := view.advice:
+            output.say(advice, error=True)
     for problem in view.problems:
         output.say(f"markerjit: left out: {problem}", error=True)
     return 0

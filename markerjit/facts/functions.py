@@ -21,6 +21,7 @@ def function_facts(target: str, pid: int | None, view: FunctionView) -> Json:
         "functions": [_facts(function) for function in view.functions],
         "resolvers": list(view.resolvers),
         "problems": [str(problem) for problem in view.problems],
+        "nameless": dict(view.nameless),
     }
 
 

@@ -22,6 +22,9 @@ from markerjit.sites.functions import (
     functions_of_file,
     functions_of_process,
     is_described,
+    nameless_of_file,
+    nameless_of_process,
+    nameless_words,
 )
 from markerjit.sites.instructions import instructions_of_file, instructions_of_process
 from markerjit.sites.names import ARROW, PREFIX, SUFFIX, NameKind
@@ -95,11 +98,19 @@ class FunctionView(NamedTuple):
     """The functions of a name, and files that could not be read.
 
     resolvers  the names that only choose a function when a program is loaded, and are none
+    nameless    how many functions have no symbol and so are not among all those of a file, by the
+               names of files
     """
 
     functions: tuple[Function, ...]
     resolvers: tuple[str, ...]
     problems: tuple[BadFile, ...]
+    nameless: Map[str, int]
+
+    @property
+    def advice(self) -> str:
+        """How to name those without a symbol; "" where there are none."""
+        return nameless_words(self.nameless)
 
 
 def functions_of(target: Target, name: ProbeName) -> FunctionView:
@@ -110,11 +121,12 @@ def functions_of(target: Target, name: ProbeName) -> FunctionView:
         target.look()
         read, maps = target.memory.read, target.seen.maps
         entries = _joined(name, partial(_of_process, target.pid, read, maps))
+        nameless = _nameless(name, partial(nameless_of_process, target.pid, read, maps))
         modes = {key_of(state.site): state.mode for state in target.states(target.seen.opened)}
         if not _are_left(name):
-            return _view(entries, modes)
+            return _view(entries, nameless, modes)
         leavings = leavings_of(target.pid, read, maps, entries.sites)
-    return _view_of_exits(entries, leavings, modes)
+    return _view_of_exits(entries, nameless, leavings, modes)
 
 
 def list_file_functions(path: str, pattern: str) -> FunctionView:
@@ -126,10 +138,11 @@ def list_file_functions(path: str, pattern: str) -> FunctionView:
     check_text("pattern", pattern)
     name = parse_name(pattern)
     entries = _joined(name, partial(_of_file, os.fspath(path)))
+    nameless = _nameless(name, partial(nameless_of_file, os.fspath(path)))
     if not _are_left(name):
-        return _view(entries, {})
+        return _view(entries, nameless, {})
     with FileImage(os.fspath(path)) as image:
-        return _view_of_exits(entries, leavings_in(image, entries.sites), {})
+        return _view_of_exits(entries, nameless, leavings_in(image, entries.sites), {})
 
 
 def _are_left(name: ProbeName) -> bool:
@@ -170,7 +183,17 @@ def _joined(name: ProbeName, of: Callable[[ProbeName], FunctionSites]) -> Functi
     return FunctionSites(sites, tuple(resolvers), tuple(problems.values()))
 
 
-def _view(entries: FunctionSites, modes: Map[Key, Mode | None]) -> FunctionView:
+def _nameless(name: ProbeName, of: Callable[[ProbeName], Map[str, int]]) -> Map[str, int]:
+    """The functions without a symbol, of a name that may be a list."""
+    counts: dict[str, int] = {}
+    for part in name.parts or (name,):
+        counts.update(of(part))
+    return counts
+
+
+def _view(
+    entries: FunctionSites, nameless: Map[str, int], modes: Map[Key, Mode | None]
+) -> FunctionView:
     functions = tuple(
         Function(
             site.signature.name,
@@ -180,7 +203,7 @@ def _view(entries: FunctionSites, modes: Map[Key, Mode | None]) -> FunctionView:
         )
         for site in entries.sites
     )
-    return FunctionView(functions, entries.resolvers, entries.problems)
+    return FunctionView(functions, entries.resolvers, entries.problems, nameless)
 
 
 def _written(name: str) -> str:
@@ -189,10 +212,13 @@ def _written(name: str) -> str:
 
 
 def _view_of_exits(
-    entries: FunctionSites, leavings: Sequence[Leaving], modes: Map[Key, Mode | None]
+    entries: FunctionSites,
+    nameless: Map[str, int],
+    leavings: Sequence[Leaving],
+    modes: Map[Key, Mode | None],
 ) -> FunctionView:
     functions = tuple(_left(leaving, modes) for leaving in leavings)
-    return FunctionView(functions, entries.resolvers, entries.problems)
+    return FunctionView(functions, entries.resolvers, entries.problems, nameless)
 
 
 def _left(leaving: Leaving, modes: Map[Key, Mode | None]) -> Function:

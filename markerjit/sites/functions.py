@@ -45,6 +45,7 @@ from markerjit.model import (
     TypeClass,
     UsdtSite,
 )
+from markerjit.printable import counted
 from markerjit.sites.calling import GENERAL, passed, returned
 from markerjit.sites.discover import mapped_images
 from markerjit.sites.mapped_files import file_of
@@ -72,6 +73,10 @@ _PLACE = re.compile(r"\+0x([0-9a-f]{1,16})$", re.ASCII)
 _MANY = 64
 """Functions whose code is read one by one. With more of them all code is read at once."""
 _LONGEST = len(ENDBR64) + NEAR_LENGTH
+
+
+ALL = "*"
+"""The glob of all functions that have a symbol."""
 
 
 class FunctionSites(NamedTuple):
@@ -113,6 +118,43 @@ def functions_of_file(path: str, name: ProbeName) -> FunctionSites:
         if is_of_object(name.object, path):
             finder.add(image, MappedObject(path, 0, image.build_id(), False))
     return finder.result()
+
+
+def nameless_of_process(
+    pid: int, read: Read, maps: Sequence[Mapping], name: ProbeName
+) -> dict[str, int]:
+    """How many functions have no symbol and so are not among all those of a name, by the names of
+    their files. Raises what `read` raises when the process ends."""
+    files = files_of_process(pid, read, maps, [], partial(is_of_object, name.object))
+    return _nameless(files, name)
+
+
+def nameless_of_file(path: str, name: ProbeName) -> dict[str, int]:
+    """The same of a file. Raises BadFile."""
+    with FileImage(path) as image:
+        return _nameless([(image, MappedObject(path, 0, image.build_id(), False))], name)
+
+
+def _nameless(files: Iterable[tuple[FileImage, MappedObject]], name: ProbeName) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    if name.kind is NameKind.FUNCTION and name.name == ALL:
+        for image, mapped in files:
+            functions = NamedFunctions(image, mapped)
+            number = len(functions.nameless()) if functions.symbols.names else 0
+            if number:
+                counts[functions.file] = counts.get(functions.file, 0) + number
+    return counts
+
+
+def nameless_words(counts: Map[str, int]) -> str:
+    """The functions without a symbol in a clause, and how to name them; "" where there are none."""
+    if not counts:
+        return ""
+    of = next(iter(counts)) if len(counts) == 1 else f"{len(counts)} files"
+    file = of if len(counts) == 1 else ALL
+    functions = counted(sum(counts.values()), "function")
+    verb = "has" if sum(counts.values()) == 1 else "have"
+    return f"{functions} of {of} {verb} no name; '{PREFIX}{file}{_AT}*' names them by address"
 
 
 RETURNED = "ret"
@@ -265,7 +307,7 @@ class NamedFunctions:
         self.symbols = function_names(image)
         self._image = image
         self._mapped = mapped
-        self._file = os.path.basename(mapped.path)
+        self.file = os.path.basename(mapped.path)
         self._asked = 0
         self._known: dict[int, Prototype | None] = {}
 
@@ -294,7 +336,7 @@ class NamedFunctions:
         return names
 
     def _place(self, entry: int) -> str:
-        return f"{self._file}{_AT}{entry:x}"
+        return f"{self.file}{_AT}{entry:x}"
 
     def at_places(self, name: str) -> Iterator[UsdtSite]:
         """The sites of functions without symbols that are known by their file and address; none for
@@ -304,7 +346,7 @@ class NamedFunctions:
             entry = int(place[1], 16)
             entries = [entry] if name in self.names_of(entry) else []
         elif _AT in name or not self.symbols.names:
-            entries = [entry for entry in self._unnamed() if is_named(name, self._place(entry))]
+            entries = [entry for entry in self.nameless() if is_named(name, self._place(entry))]
         else:
             entries = []
         for entry in entries:
@@ -312,7 +354,7 @@ class NamedFunctions:
             if site:
                 yield site
 
-    def _unnamed(self) -> list[int]:
+    def nameless(self) -> list[int]:
         """Where the functions begin that have no symbol."""
         bounds = self._bounds
         if bounds is None:
@@ -346,7 +388,7 @@ class NamedFunctions:
         prototype = self._prototype(entry)
         return UsdtSite(
             Signature(PREFIX + symbol, signature.format, signature.args),
-            Place(mapped, offset, f"{self._file}+{entry:#x}"),
+            Place(mapped, offset, f"{self.file}+{entry:#x}"),
             RemoteAddress(offset + mapped.bias),
             form,
             recipe,
@@ -410,6 +452,7 @@ class _Finder:
         self._sites: list[UsdtSite] = []
         self._resolvers: list[str] = []
         self._others: set[str] = set()
+        self._nameless: dict[str, int] = {}
 
     def add(self, image: FileImage, mapped: MappedObject) -> None:
         functions = NamedFunctions(image, mapped)
@@ -428,16 +471,20 @@ class _Finder:
         self._sites += functions.at_places(self._name.name)
         if not self._sites:
             self._others.update(text for names in symbols.names.values() for text in names)
+            if self._name.object and (number := len(functions.nameless())):
+                self._nameless[functions.file] = number
 
     def result(self) -> FunctionSites:
         """Raises what `functions_of_process` raises where there is no function."""
         entries = FunctionSites(tuple(self._sites), tuple(self._resolvers), tuple(self.problems))
         if not entries.sites:
-            _refuse(self._name, entries, self._others)
+            _refuse(self._name, entries, self._others, self._nameless)
         return entries
 
 
-def _refuse(name: ProbeName, entries: FunctionSites, others: set[str]) -> None:
+def _refuse(
+    name: ProbeName, entries: FunctionSites, others: set[str], nameless: Map[str, int]
+) -> None:
     """Raise what says best why there is no function of this name."""
     if entries.resolvers:
         raise Unsupported(
@@ -447,4 +494,4 @@ def _refuse(name: ProbeName, entries: FunctionSites, others: set[str]) -> None:
     if entries.problems:
         raise entries.problems[0]
     names = tuple(PREFIX + text for text in nearest(name.name, others))
-    raise UnknownMarker(name.text, names, what="function")
+    raise UnknownMarker(name.text, names, what="function", advice=nameless_words(nameless))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from tests.support.commands import cli, one_line, running
 from tests.support.markers import wait_on
 from tests.support.processes import text_of
 from tests.support.programs import Target
+from tests.support.terminals import in_terminal
 
 pytestmark = pytest.mark.live
 
@@ -69,6 +71,32 @@ def test_all_functions_are_listed_and_some_by_a_pattern(stripped: Stripped) -> N
     assert all(line.startswith(f"func:{page}") for line in some.splitlines()[1:])
     assert len(some.splitlines()) < len(whole.splitlines())
     assert not any("main" in line for line in whole.splitlines())
+
+
+def test_those_that_a_name_leaves_out_are_counted_where_a_file_keeps_some_names(
+    target: Callable, tmp_path: Path
+) -> None:
+    path = tmp_path / "few"
+    subprocess.run(
+        ["strip", "-s", "-K", "leaf", "-o", path, target("truth_calls").path], check=True
+    )
+
+    listed = cli("list", path, "func:few:*")
+    document = json.loads(cli("list", path, "func:few:*", "--json").stdout)
+    whole = cli("list", path, "func:few+0x*")
+    others = [cli("list", path, pattern) for pattern in ("func:few:leaf", "func:few+0x*")]
+    missed = cli("list", path, "func:few:deep*")
+    on_terminal = in_terminal("list", path, "func:few:*")
+
+    number = len(whole.stdout.splitlines()) - 1
+    hint = f"{number} functions of few have no name; 'func:few+0x*' names them by address"
+    assert number > len(COUNTED)
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == ["FUNCTION", "func:leaf"]
+    assert listed.stderr == f"{hint}\n"
+    assert document["nameless"] == {"few": number}
+    assert [other.stderr for other in others] == ["", ""]
+    assert one_line(missed, "func:few:deep").endswith(f"; {hint}\n")
+    assert hint in on_terminal.replace("\n  ", " ")
 
 
 def test_entries_and_returns_are_counted_and_off_again_byte_for_byte(stripped: Stripped) -> None:
