@@ -73,9 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser, *, value: str = "", top: int 
     )
     recording.add_where(parser)
     parser.add_argument(
-        "--top", metavar="N", type=arguments.positive, default=top,
-        help=f"show the N most frequent keys ({top})",
+        "--top", metavar="N", type=arguments.positive,
+        help=f"with --by, show the N most frequent keys ({top})",
     )  # fmt: skip
+    parser.set_defaults(most=top)
     add_every(parser)
     add_each(parser)
     arguments.add_duration(parser)
@@ -144,6 +145,9 @@ def add_text(parser: argparse.ArgumentParser, which: str) -> None:
 
 def run(options: argparse.Namespace, what: str, show: Show) -> int:
     """Add up until the end, and show it."""
+    if options.top and not options.by:
+        raise markerjit.Refused(f"--top {options.top} is of keys; add some, such as --by name")
+    options.most = options.top or options.most
     job = _Job(options, what, show, End())
     if getattr(options, "output", None):
         check_output(options, options.by)
@@ -397,7 +401,7 @@ def print_table(
     cells: Callable[[AggregateRow], Sequence[str]],
 ) -> None:
     """Print the most frequent keys with these columns behind them, and how much there is in all."""
-    rows = answers.rows[: options.top]
+    rows = answers.rows[: options.most]
     keys, names = [row.key for row in rows], key_header(options.by)
     words = [key_words(row.key, row.names) for row in rows]
     if has_stack(keys):
@@ -422,7 +426,7 @@ def print_blocks(
 
 def print_pictures(answers: Answers, options: argparse.Namespace) -> None:
     """Print the histograms of the most frequent keys."""
-    rows = answers.rows[: options.top]
+    rows = answers.rows[: options.most]
     for row in rows:
         if options.by:
             output.say(f"{', '.join(key_words(row.key, row.names))}: {row.events:,}")

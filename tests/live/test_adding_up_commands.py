@@ -126,6 +126,7 @@ def test_interval_has_what_came_in_it(program: Any) -> None:
         (("hist", "truth_key", "text"), "this is a text"),
         (("hist", "truth_key", "key", "--by", "key", "--keys", "1M"), r"1000000 keys .*--keys"),
         (("count", "truth_none"), "truth_none"),
+        (("count", "truth_key", "--top", "3"), "--top 3 is of keys; add some, such as --by name"),
     ],
 )  # fmt: skip
 def test_nonsense_is_refused_in_a_sentence(
