@@ -2,8 +2,9 @@
 how long something else has been done by now.
 
 Readers of all formats read their files from the beginning to the end, so the kernel knows how far
-they are: by the places of our descriptors (/proc/self/fdinfo). A file that is mapped has no such
-place, and then only the time is said. Only a terminal gets any of it.
+they are: by the places of our descriptors (/proc/self/fdinfo). Readers that use no such place say
+it themselves (`Trace.part`). Where nobody knows, only the time is said. Only a terminal gets any of
+it.
 """
 
 from __future__ import annotations
@@ -20,19 +21,21 @@ from markerjit.cli import output
 if TYPE_CHECKING:
     from threading import Event
 
+    from markerjit import Trace
+
 _AFTER_S, _EVERY_S = 1.0, 0.25
 _BAR = 30
 """Characters of the bar."""
 
 
 @contextmanager
-def shown(paths: Sequence[str]) -> Iterator[None]:
-    """Within, it is shown how much of these files, and of those in these folders, was read."""
+def shown(traces: Sequence[Trace]) -> Iterator[None]:
+    """Within, it is shown how much of these was read."""
     if not sys.stderr.isatty():
         yield
         return
-    files = _files(paths)
-    with _shown_while(lambda seconds: line_of(_part(files), seconds)):
+    files = _files([trace.path for trace in traces])
+    with _shown_while(lambda seconds: line_of(_part(traces, files), seconds)):
         yield
 
 
@@ -91,8 +94,12 @@ def _files(paths: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-def _part(files: dict[str, int]) -> float | None:
-    """How much of the file that is open was read. A trace may be read more than once."""
+def _part(traces: Sequence[Trace], files: dict[str, int]) -> float | None:
+    """How much was read: of all traces, as far as they say it, or else of the file that is open. A
+    trace may be read more than once."""
+    parts = [trace.part for trace in traces]
+    if any(part is not None for part in parts):
+        return sum(part or 0.0 for part in parts) / len(parts)
     best: float | None = None
     for number in os.listdir("/proc/self/fd"):
         with suppress(OSError, ValueError, IndexError):

@@ -7,7 +7,7 @@ import os
 import pwd
 
 import markerjit
-from markerjit.cli import arguments, output
+from markerjit.cli import arguments, output, progress
 from markerjit.facts import words
 from markerjit.facts.fleet import overview_facts
 from markerjit.printable import printable
@@ -30,7 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a line for each process."""
-    view = markerjit.overview(everyone=options.all or not os.geteuid(), usdt=options.usdt)
+    with progress.timed("looking at the processes"):
+        view = markerjit.overview(everyone=options.all or not os.geteuid(), usdt=options.usdt)
     if options.json:
         output.print_json(overview_facts(view))
         return 0

@@ -7,7 +7,7 @@ import heapq
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -83,9 +83,9 @@ def _read(options: argparse.Namespace, path: str) -> int:
 
 def _read_trace(options: argparse.Namespace, path: str) -> int:
     template_of(options)  # refuses one that makes no sense
-    traces: Sequence[Trace] = markerjit.open_traces(path)
-    matches = _matching(traces, options.marker)
-    traces = selected(traces, matches, options)
+    files: Sequence[Trace] = markerjit.open_traces(path)
+    matches = _matching(files, options.marker)
+    traces = selected(files, matches, options)
     if options.select is not None:
         if options.fields:
             raise markerjit.Refused("a selection is in place of the fields; leave out --fields")
@@ -94,7 +94,7 @@ def _read_trace(options: argparse.Namespace, path: str) -> int:
         traces = [markerjit.only_fields(trace, options.fields) for trace in traces]
     try:
         if options.output or options.stats:
-            with progress.shown([trace.path for trace in traces]):
+            with progress.shown(files):
                 if options.output and options.output.endswith(_FLAMES):
                     _write_flames(traces, matches, options)
                 elif options.output:
@@ -108,8 +108,12 @@ def _read_trace(options: argparse.Namespace, path: str) -> int:
                 lines = _lines(traces[0], matches, options.json)
             else:
                 lines = _merged(traces, matches, options)
+            # The first line may be far in the file, and a pager would leave no room for progress.
+            with progress.shown(files):
+                first = [*islice(lines, 1)]
+            lines = islice(chain(first, lines), options.events)
             with pager.paged() if options.pager else nullcontext():
-                _print_events(islice(lines, options.events), traces, matches, options.json)
+                _print_events(lines, traces, matches, options.json)
     finally:
         sys.stdout.flush()
         for trace in traces:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 
 import markerjit
-from markerjit.cli import arguments, output, targets
+from markerjit.cli import arguments, output, progress, targets
 from markerjit.cli.end import End
 from markerjit.printable import counted
 from markerjit.tuples import NamedTuple
@@ -103,7 +103,8 @@ def _counted(
         def begin(session: markerjit.Session) -> None:
             renewals[session.pid] = stack.enter_context(_switched_on(session, options.pattern))
 
-        fleet.each(begin)
+        with progress.timed(f"switching on {options.pattern}"):
+            fleet.each(begin)
         targets.print_failed(fleet.failed)
         end.arm((), options.duration)
         last, before = time.monotonic(), _totals_of(fleet, renewals, options.pattern)
@@ -203,9 +204,10 @@ def _recorded(
     template = markerjit.LineTemplate(
         "\\t".join(f"{{{key if key in _IN_LINES else f'fields.{key}'}}}" for key in in_line)
     )
-    streams = fleet.trace(
-        lambda session: session.trace(options.pattern, fields=fields or None)
-    )  # fmt: skip
+    with progress.timed(f"switching on {options.pattern}"):
+        streams = fleet.trace(
+            lambda session: session.trace(options.pattern, fields=fields or None)
+        )  # fmt: skip
     targets.print_failed(fleet.failed)
     end.arm((*streams.values(),), options.duration)
     output.print_needs_of(fleet.sessions.values(), options.pattern)
@@ -294,7 +296,8 @@ def _print(
     all_hits = sum(rates.values())
     lost = f", {look.lost:,} lost" if look.lost else ""
     what = f"process {pids[0]}" if len(pids) == 1 else counted(len(pids), "process")
-    output.say(f"{what}: {all_hits:,.0f} hits/s of {counted(len(rows), 'key')}{lost}")
+    noun = "marker" if keys == ["marker"] else "key"
+    output.say(f"{what}: {all_hits:,.0f} hits/s of {counted(len(rows), noun)}{lost}")
     room = output.height() - 4 if sys.stdout.isatty() else _ROWS_IN_PIPE
     shown = rows[: options.rows or max(0, room)]
     if shown:

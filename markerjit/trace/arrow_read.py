@@ -195,6 +195,8 @@ def joint_tables(path: str, kind: type[ParquetTrace] | type[ArrowTrace]) -> list
 class ParquetTrace(_TableTrace):
     """A Parquet file."""
 
+    part = 0.0
+
     def __init__(self, path: str, pid: int | None = None) -> None:
         super().__init__(path)
         self._pid = pid
@@ -215,7 +217,11 @@ class ParquetTrace(_TableTrace):
             self._lost = self._losses(metadata[LOST.encode()])
 
     def _rows(self) -> Iterator[Any]:
-        yield from self._file.iter_batches(batch_size=_ROWS)
+        done, rows = 0, max(1, self._file.metadata.num_rows)
+        for batch in self._file.iter_batches(batch_size=_ROWS):
+            done += len(batch)
+            self.part = done / rows
+            yield batch
 
 
 class ArrowTrace(_TableTrace):

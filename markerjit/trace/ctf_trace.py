@@ -15,6 +15,7 @@ from markerjit.ring.columns import merge_types, take
 from markerjit.ring.decode import decode
 from markerjit.ring.types import Time, has_stacks
 from markerjit.trace.ctf import read_ctf
+from markerjit.trace.ctf.reader import size_of_rings
 from markerjit.trace.ctf.stacks import read_stacks
 from markerjit.trace.reading import ColumnTrace
 from markerjit.trace.stacks import with_texts
@@ -25,6 +26,8 @@ _HELD_AT_MOST = 1 << 16
 
 class CtfTrace(ColumnTrace):
     """A CTF directory. Times are as they were recorded; `info.clock` converts them."""
+
+    part = 0.0
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -45,10 +48,13 @@ class CtfTrace(ColumnTrace):
     def _as_written(self) -> Iterator[Sequence[Columns]]:
         """The batches as they were written."""
         _, packets, _ = read_ctf(self.path, self.complain)
+        read_bytes, size_bytes = 0, size_of_rings(self.path)
         types = {kind.id: kind for kind in self.info.types}
         counted: dict[tuple[int, int], int] = {}
         stacks = self._stacks if has_stacks(self.info.types) else None
         for batch in packets:
+            read_bytes += sum(len(packet.data) for packet in batch)
+            self.part = min(1.0, read_bytes / max(1, size_bytes))
             if columns := decode(batch, types, counted=counted):
                 yield columns if stacks is None else with_texts(columns, stacks.get)
 

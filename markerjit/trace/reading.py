@@ -37,9 +37,12 @@ class Trace:
     info       the description of the trace; its times are nanoseconds of CLOCK_MONOTONIC, unless
                it was recorded without a clock
     problems   sentences that say what is unknown or wrong; complete when all has been read
+    part       how much of it was read by the latest reading, from 0 to 1; None where only the place
+               of its descriptor tells
     """
 
     info: TraceInfo
+    part: float | None = None
 
     def __init__(self, path: str) -> None:
         self.path = path

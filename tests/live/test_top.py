@@ -117,7 +117,7 @@ def test_lines_in_a_pipe_and_the_end_by_a_signal(target: Callable) -> None:
         top.send_signal(signal.SIGINT)
         _, errors = top.communicate()
 
-    assert re.fullmatch(rf"process {program.pid}: [\d,]+ hits/s of \d+ keys?\n", head)
+    assert re.fullmatch(rf"process {program.pid}: [\d,]+ hits/s of \d+ markers?\n", head)
     assert header.split() == ["MARKER", "HITS/S", "HITS"]
     assert re.match(r"truth_loop +[\d,]+ +[\d,]+$", row)
     assert (top.returncode, errors) == (0, "")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from markerjit.cli import main
+from markerjit import Trace
+from markerjit.cli import main, read
 from markerjit.model import Event
 from markerjit.trace import lines
 from markerjit.trace.open import FORMATS, open_trace
@@ -53,6 +56,33 @@ def test_events_are_printed_as_trace_prints_them(
     )
     assert len(printed) == len(EVENTS)
     assert shown.err == f"{len(EVENTS)} events, 4 lost\n"
+
+
+def test_progress_is_shown_until_there_is_a_line_for_a_pager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    order: list[str] = []
+
+    @contextmanager
+    def noted(what: str) -> Iterator[None]:
+        order.append(what)
+        yield
+        order.append(f"end of {what}")
+
+    def formatter(trace: Trace, *, json: bool = False) -> Callable[[Event], str]:
+        order.append("lines")
+        return lambda event: order.append("line") or event.name
+
+    monkeypatch.setattr(read.progress, "shown", lambda traces: noted("progress"))
+    monkeypatch.setattr(read.pager, "paged", lambda: noted("pager"))
+    monkeypatch.setattr(Trace, "formatter", formatter)
+
+    assert run(write(tmp_path / "a.jsonl"), "-n", "2") == 0
+
+    assert order == [
+        "lines", "progress", "line", "end of progress", "pager", "line", "end of pager"
+    ]  # fmt: skip
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -118,6 +118,11 @@ def read_ctf(
     return info, _batches(streams, codec), lost
 
 
+def size_of_rings(path: str) -> int:
+    """The bytes of all packets. Raises BadTrace."""
+    return sum(_read(file, 0, 0)[1] for file in _files(Path(path)))
+
+
 def _files(folder: Path) -> list[Path]:
     """The files of packets."""
     try:
