@@ -1,7 +1,7 @@
-"""The contents of a live view, as values. Each comes of the one before and of a look.
+"""The contents of a live view, as values. Each is made from the one before and a new look.
 
 A look has the documents that `status --json` and `explain --json` print, so a web page can show the
-same. This makes what takes several looks: rates, and bytes that have changed.
+same. This module adds what takes several looks: rates, and bytes that have changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SAMPLES = 60
 """Rates that are kept for each marker."""
 
 LIT_S = 3.0
-"""Changed bytes are lit for so long."""
+"""The seconds for which a changed byte stays lit."""
 
 SLOT_WORDS = ("probe", "data")
 
@@ -26,14 +26,14 @@ SLOT_WORDS = ("probe", "data")
 class Look(NamedTuple):
     """A look at the process.
 
-    at_s      when, CLOCK_MONOTONIC
+    at_s      the time of the look, CLOCK_MONOTONIC
     status    the document of `status --json`
-    name      the marker that is looked at closely, "" for none
-    sites     its sites in memory (facts.plans.memory_facts)
-    change    a switch of it in the making (facts.plans.stages_facts), None without one
+    name      the marker that is shown in detail, "" for none
+    sites     its first sites in memory (facts.plans.memory_facts)
+    change    the switch that is being made in stages (facts.plans.stages_facts), None without one
     events    its last events, a line each; None while they are not recorded
-    mine      the names of markers that this view has switched on, and `kept` those of them that
-              stay on
+    mine      the names of markers that this view has switched on
+    kept      the names among `mine` whose markers stay on when the view ends
     """
 
     at_s: float
@@ -47,8 +47,8 @@ class Look(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A marker. `rate` is in hits per second, None before the second look; `rates` are the last
-    ones, the newest at the end. `cost_ns` is that of a hit, None where it was not measured."""
+    """A marker. `rate` is in hits per second, None before the second look. `rates` are the last
+    rates, the newest at the end. `cost_ns` is the cost of a hit, None where it was not measured."""
 
     name: str
     state: str
@@ -64,14 +64,14 @@ class Row(NamedTuple):
 
 
 class Byte(NamedTuple):
-    """A byte in memory. `lit`: it has changed a moment ago."""
+    """A byte in memory. `lit`: it changed within the last LIT_S seconds."""
 
     value: int
     lit: bool
 
 
 class Piece(NamedTuple):
-    """Bytes at an address, and what they are."""
+    """Bytes at an address, with the text that names them."""
 
     address: int
     data: tuple[Byte, ...]
@@ -87,14 +87,14 @@ class Place(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step in words. `writes`: it changes code or a slot."""
+    """A step in words. `writes`: it writes to the process."""
 
     sentence: str
     writes: bool
 
 
 class Stage(NamedTuple):
-    """A stage of a switch in the making; number 0 has the steps before the first one."""
+    """A stage of a switch that is being made. Number 0 has the steps before the first stage."""
 
     number: int
     steps: tuple[Step, ...]
@@ -102,8 +102,8 @@ class Stage(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """A histogram of a probe in C: how many values are in each bucket that has any, and the lowest
-    and highest value that these stand for."""
+    """A histogram of a probe in C: the number of values in each bucket that has any, and the lowest
+    and highest value of these buckets."""
 
     name: str
     numbers: tuple[int, ...]
@@ -112,7 +112,8 @@ class Histogram(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The counts of a file of probes in C. A histogram without values is left out."""
+    """The counters and histograms of a file of probes in C. A histogram without values is left
+    out."""
 
     source: str
     counters: tuple[tuple[str, int], ...]
@@ -120,7 +121,8 @@ class Counts(NamedTuple):
 
 
 class Detail(NamedTuple):
-    """One marker closely. `counts` are those of the file whose probe it calls, None without."""
+    """One marker in detail. `counts` are those of the C file whose probe it calls, None without
+    one."""
 
     row: Row
     format: str
@@ -137,7 +139,13 @@ class Detail(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """All that is shown."""
+    """All contents of the view.
+
+    detail  the chosen marker; None where no marker of that name is there
+    trouble what is left to repair in the process; "" for nothing
+    lit     the moment until which each byte is lit, by address
+    memory  the bytes of the chosen marker, by address, to compare with the next look
+    """
 
     at_s: float
     pid: int
@@ -220,7 +228,7 @@ def _bytes_of(site: Json) -> Iterable[tuple[int, int]]:
 
 
 def _lit(before: Shown, memory: Mapping[int, int], now_s: float) -> dict[int, float]:
-    """Until when each byte is lit."""
+    """The moment until which each byte is lit, by address."""
     lit = {at: until for at, until in before.lit.items() if until > now_s and at in memory}
     for address, value in memory.items():
         if before.memory.get(address, value) != value:
@@ -266,7 +274,8 @@ def _detail(row: Row, markers: Sequence[Json], look: Look, lit: Mapping[int, flo
 
 
 def _counts(probe: str, files: Iterable[Json]) -> Counts | None:
-    """The counts of the file of a probe, `FILE.c:function`: of the newest one of that name."""
+    """The counts of the file of a probe, `FILE.c:function`. Of several files of that name the
+    newest counts."""
     source = probe.rpartition(":")[0]
     file = next((each for each in reversed(list(files)) if each["source"] == source), None)
     if file is None:

@@ -1,11 +1,11 @@
 """Looks at a process and switches its markers, for one live view.
 
-What the view switches on is its own: `end` switches it off again, but for what is to be kept. A
-switch in stages and a recording of events are held until they end, or the view does. All calls come
-from one thread, since a session is for one.
+A marker that the view switches on belongs to the view: `end` switches it off again unless it is to
+be kept. A switch in stages and a recording of events are held until they end or the view ends. All
+calls must come from one thread, because a session belongs to one thread.
 
-What this does not do: decide when to look, or show anything. An error is raised as it is; a view
-shows its sentence.
+What this does not do: decide when to look, or show anything. Errors are raised unchanged, and the
+view shows their sentences.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from markerjit.printable import counted
 from markerjit.watch.model import SLOT_WORDS, Json, Look
 
 SITES = 3
-"""Sites of a marker that are shown closely."""
+"""The number of sites of a marker that are shown in detail."""
 
 EVENTS = 40
-"""Events that are shown, of the last ones."""
+"""The number of last events that are shown."""
 
 LOOK_S = 0.5
-"""A view looks so often."""
+"""The seconds from one look to the next."""
 
 SHARE = 4
-"""A look that takes long is made less often: a quarter of the time goes into looks at most."""
+"""Looks take at most a quarter of the time: slow looks are made less often."""
 
 STRATEGIES = ("stop", "membarrier", "none")
 AS_COMPILED = "as compiled"
 
 
 class Operator:
-    """Attached to a process for the markers that match; `seccomp` as for attaching. Raises what
-    attaching raises, and UnknownMarker."""
+    """A session with a process, for the markers that match the pattern. `seccomp` is as for
+    attaching. Raises what attaching raises, and UnknownMarker."""
 
     def __init__(
         self, pid: int, pattern: str = "*", *, seccomp: Seccomp | str = Seccomp.READ
@@ -72,8 +72,8 @@ class Operator:
     # ---- looking -------------------------------------------------------------------------------
 
     def look(self, name: str = "") -> Look:
-        """A look at all markers, and closely at one. Raises UnknownMarker when its object has gone,
-        TargetGone."""
+        """A look at all markers, with the details of one. Raises UnknownMarker when no marker
+        matches the pattern any more, and TargetGone."""
         self._go_on()
         markers = self._session.statistics(self._pattern)
         arena = self._session.arena()
@@ -97,7 +97,7 @@ class Operator:
         return memory_facts(site, hot_path(self._session, site), slot)
 
     def _go_on(self) -> None:
-        """Keep the lease of what is being made, and take the events that came."""
+        """Renew the lease of the switch that is being made, and take the new events."""
         if self._stepper and not self._stepper.is_finished:
             try:
                 self._stepper.renew()
@@ -111,14 +111,14 @@ class Operator:
                 self._end_recording()
 
     def modes(self, name: str) -> Sequence[str]:
-        """The modes that some site of a marker has."""
+        """The modes that at least one site of a marker has."""
         sites = self._session.sites(name)
         return [str(mode) for mode in Mode if any(mode in site.form.modes for site in sites)]
 
     # ---- switching -----------------------------------------------------------------------------
 
     def switch_on(self, name: str, mode: str | None, quiesce: str | None) -> str:
-        """Switch a marker on, or change how it is on. The sentence that says so; raises what
+        """Switch a marker on, or change its mode. Returns a sentence for the user. Raises what
         `Session.enable` raises."""
         self._refuse_in_stages()
         was_on = self._is_on(name)
@@ -128,7 +128,8 @@ class Operator:
         return f"{name} is on{_stopped(applied)}"
 
     def switch_off(self, name: str, quiesce: str | None) -> str:
-        """Switch a marker off. Raises what `Session.disable` raises."""
+        """Switch a marker off. Returns a sentence for the user. Raises what `Session.disable`
+        raises."""
         self._refuse_in_stages()
         if self._recorded == name:
             self._end_recording()
@@ -137,8 +138,9 @@ class Operator:
         return f"{name} is off{_stopped(applied)}"
 
     def step(self, name: str, mode: str | None, quiesce: str | None) -> str:
-        """Make the next stage of a switch of a marker, or begin one: on in this mode, or off where
-        it is on so already. Raises what `Session.stepping` and `Stepper.step` raise."""
+        """Make the next stage of the switch that is being made, or begin one: on in this mode, or
+        off where the marker is on in this mode already. Returns a sentence for the user. Raises
+        what `Session.stepping` and `Stepper.step` raise."""
         if self._stepper and not self._stepper.is_finished:
             return self._step()
         self._end_change()
@@ -172,7 +174,7 @@ class Operator:
         return f"all stages are made: {steps[-1].proves}"
 
     def take_back(self) -> str:
-        """Take back the switch that is being made in stages."""
+        """Take back the switch that is being made in stages. Returns a sentence for the user."""
         if not self._stepper or self._stepper.is_finished:
             return "nothing is being made in stages"
         left_alone = self._stepper.take_back()
@@ -180,9 +182,10 @@ class Operator:
         return "; ".join(left_alone) or "the change is taken back; all bytes are as they were"
 
     def go_to(self, stage: int) -> str:
-        """Have so many stages of the switch in the making be made. Where fewer are than now, all
-        are taken back, and the first ones are made anew. Raises what `step` raises, and ValueError
-        where there is no such stage."""
+        """Bring the switch that is being made to this stage, forward or back. To go back, all
+        stages are taken back, and the first ones are made again. Returns a sentence for the user.
+        Raises what `step` raises, Refused once all stages are made, and ValueError where there is
+        no such stage."""
         stepper = self._stepper
         if stepper is None:
             return "nothing is being made in stages"
@@ -200,14 +203,16 @@ class Operator:
         return sentence
 
     def keep(self, name: str) -> str:
-        """Have a marker stay on when the view ends, or not; of those that it has switched on."""
+        """Choose whether a marker that the view has switched on stays on when the view ends; each
+        call changes the choice. Returns a sentence for the user."""
         if name not in self._mine:
             return f"{name} was not switched on by this view, which leaves it as it is"
         self._kept ^= {name}
         return f"{name} {'stays on' if name in self._kept else 'goes off'} when this view ends"
 
     def record(self, name: str, mode: str | None, quiesce: str | None) -> str:
-        """Begin to record the events of a marker, or end it. Raises what `Session.trace` raises."""
+        """Begin to record the events of a marker, or end their recording. Returns a sentence for
+        the user. Raises what `Session.trace` raises."""
         self._refuse_in_stages()
         recorded = self._recorded
         self._end_recording()
@@ -222,8 +227,9 @@ class Operator:
     # ---- the end -------------------------------------------------------------------------------
 
     def end(self) -> list[str]:
-        """Take back what is half made, end the recording, and switch off what the view has switched
-        on, but for what is kept. Returns a sentence for each failure, and for each that stays."""
+        """Take back an unfinished switch, end the recording, and switch off the markers that the
+        view has switched on, except those to be kept. Returns a sentence for each failure, and for
+        each marker that stays on."""
         left = []
         with suppress(TargetGone):
             for tidy in (self._end_change, self._end_recording):
@@ -269,7 +275,7 @@ class Operator:
         self._kept.discard(name)
 
     def _is_on(self, name: str, mode: str | None = None) -> bool:
-        """Whether all of a marker is on, in this mode if one is given."""
+        """Whether a marker is on in all its formats, in this mode if one is given."""
         return all(
             marker.mode is not None and mode in (None, str(marker.mode))
             for marker in self._session.statistics(name)
@@ -277,7 +283,7 @@ class Operator:
 
 
 def _stopped(applied: markerjit.Applied) -> str:
-    """How long threads stood for it."""
+    """The end of a sentence about a switch: how long its threads were stopped."""
     if not applied.threads:
         return "" if applied.written else "; nothing had to be written"
     stopped_us = (applied.stop + applied.held + applied.resume) / 1000

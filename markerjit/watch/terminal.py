@@ -1,10 +1,10 @@
 """The live view in a terminal, with Textual.
 
-The process is looked at, and switched, in a thread of its own, so that keys are answered while a
-stop or another controller's lock takes its time. What that thread raises is shown as a sentence in
-the last line. The view ends with the process, by a key, or by a signal.
+A thread of its own looks at the process and switches its markers, so that keys are answered while a
+stop or another controller's lock takes its time. An error of that thread is shown as a sentence in
+the message line. The view ends with the process, by a key, or by a signal.
 
-What this does not do: choose what is shown (model.py), or in which words (text.py).
+What this does not do: choose the contents (model.py), or their words (text.py).
 """
 
 from __future__ import annotations
@@ -63,14 +63,15 @@ KEYS = (
 )
 
 _NAME, _STATE, _LINE, _BAR = 18, 18, 8, 1
-"""Columns: of a name and a state at most, of the rates at least, and of the scroll bar."""
+"""Widths in columns: the most for a name and for a state, the least for the rates, and the scroll
+bar."""
 
 _RATES = "LATELY"
 
 
 class Watch(App[int]):
-    """The view. `costs` are as in model.show. `ended` is why it ended, "" for a key;
-    `signal` the number of the signal that ended it, or 0."""
+    """The view. `costs` are as in model.show. `ended` is the reason why it ended, "" for a key or
+    a signal. `signal` is the number of the signal that ended it, or 0."""
 
     CSS = """
     #heading { height: 1; text-style: bold; }
@@ -239,7 +240,7 @@ class Watch(App[int]):
             table.move_cursor(row=table.get_row_index(self.chosen), animate=False)
 
     def _lay_out(self, table: DataTable[Text], rows: Sequence[Row]) -> None:
-        """The columns: that of the rates takes the room that is left."""
+        """Set the widths of the columns. The column of the rates takes the room that is left."""
         name = min(max((len(row.name) for row in rows), default=_NAME), _NAME)
         widths = {"MARKER": name, "STATE": _STATE, "HITS/S": 6, "LOST": 5}
         if self._costs:
@@ -268,12 +269,12 @@ class Watch(App[int]):
         }  # fmt: skip
 
     def on_resize(self, event: Resize) -> None:
-        """Lay the columns out anew with the next look."""
+        """Look at once, which lays the columns out again."""
         self._next_look = 0.0
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Another marker is looked at closely. A table that is filled anew has its cursor at its
-        top for a moment: such a message is late, and not a choice."""
+        """Show another marker in detail. The cursor of a table that was just filled again is at the
+        top for a moment. A message about that position is late, and is not a choice."""
         name = str(event.row_key.value)
         if name != self.chosen and event.cursor_row == self.table.cursor_row:
             self.chosen = name
@@ -287,7 +288,7 @@ class Watch(App[int]):
         return None if self.mode == AS_COMPILED else self.mode
 
     def action_on(self) -> None:
-        """Switch the marker on as chosen."""
+        """Switch the marker on in the chosen mode."""
         self._run(self.operator.switch_on, self.chosen, self._mode, self.strategy)
 
     def action_off(self) -> None:
@@ -303,11 +304,11 @@ class Watch(App[int]):
         self._run(self.operator.take_back)
 
     def action_events(self) -> None:
-        """Record the marker's events, or end that."""
+        """Record the marker's events, or stop recording them."""
         self._run(self.operator.record, self.chosen, self._mode, self.strategy)
 
     def action_keep(self) -> None:
-        """Have the marker stay on at the end."""
+        """Choose whether the marker stays on when the view ends."""
         self._run(self.operator.keep, self.chosen)
 
     async def action_mode(self) -> None:

@@ -1,5 +1,5 @@
-"""The contents of a live view as lines of text. Each piece of a line has a role; the terminal
-gives a role its style, and a role is never told by its colour alone.
+"""The contents of a live view as lines of text. Each piece of a line has a role, and the terminal
+has a style for each role. Colour alone never tells a role.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def number(value: float | None) -> str:
 
 
 def sparkline(rates: Sequence[float], width: int) -> str:
-    """The last rates as bars, the highest one the highest of them; a dot for a rate of 0."""
+    """The last rates as bars on a scale up to the highest of them, with a dot for a rate of 0.
+    Empty where all rates are 0."""
     shown = rates[-width:] if width > 0 else ()
     most = max(shown, default=0.0)
     if not any(shown):
@@ -66,7 +67,8 @@ def sparkline(rates: Sequence[float], width: int) -> str:
 
 
 def state_of(row: Row) -> Span:
-    """The state of a marker: `off`, or how it is on. A star: this view has switched it on."""
+    """The state of a marker: `off`, or its mode and probe. A star means that this view has switched
+    it on, and a plus that it stays on when the view ends."""
     mark = "" if not row.is_mine else "+" if row.is_kept else "*"
     if row.is_altered:
         return Span(f"! {row.state}{mark}", Role.BAD)
@@ -74,7 +76,7 @@ def state_of(row: Row) -> Span:
 
 
 def heading(shown: Shown, command: str, width: int) -> str:
-    """The first line: the process."""
+    """The first line: the process, and the number of markers that are on."""
     on = sum(row.is_on for row in shown.rows)
     counts = f"{on} of {counted(len(shown.rows), 'marker')} on"
     process = f"pid {shown.pid}"
@@ -85,8 +87,8 @@ def heading(shown: Shown, command: str, width: int) -> str:
 
 
 def detail_lines(detail: Detail | None, width: int, height: int) -> list[Line]:
-    """A marker closely: sections, each with a title that says what is in it. Of the steps of a
-    switch in the making only those that write, where there are few lines."""
+    """A marker in detail: sections, each with a title that says what it has. Where there are few
+    lines, only the writing steps of a switch are shown."""
     if detail is None:
         return [(Span("no marker is chosen", Role.FAINT),)]
     lines = [
@@ -101,8 +103,8 @@ def detail_lines(detail: Detail | None, width: int, height: int) -> list[Line]:
 
 
 def wrapped(line: Line, width: int) -> Iterator[Line]:
-    """A line in as many as it takes, each of at most so many characters; broken between words where
-    it can be, the later ones indented."""
+    """The lines that a line makes in this width, in characters. It is broken between words where
+    possible, and the lines after the first are indented."""
     part: list[Span] = []
     room = max(width, len(_INDENT) + 1)
     width = room
@@ -138,7 +140,8 @@ def _facts(detail: Detail) -> Iterator[Line]:
 
 
 def who(detail: Detail) -> str:
-    """Which controller has switched a marker on, since when, and until when."""
+    """The controller that has switched a marker on, the time of that, and when it ends. Empty for
+    a marker that is off."""
     if not detail.row.is_on:
         return ""
     since = _time_of_day(detail.since)
@@ -172,14 +175,15 @@ def _counts(detail: Detail) -> Iterator[Line]:
 
 
 def _histogram_bars(numbers: Sequence[int]) -> str:
-    """A bar for each bucket, or for as many neighbours as there have to be."""
+    """A bar for each bucket, or for each group of neighbours where there are too many buckets."""
     size = -(-len(numbers) // _MOST_BARS)
     sums = [sum(numbers[at : at + size]) for at in range(0, len(numbers), size)]
     return sparkline(sums, len(sums))
 
 
 def _time_of_day(seconds: int) -> str:
-    """`12:34:56`; `?` for 0, and for a number that is no time: the process may have written it."""
+    """Local time as `12:34:56`; `?` for 0, and for a number that is not a time, which the process
+    may have written."""
     if seconds:
         with suppress(OverflowError, OSError):
             return time.strftime("%H:%M:%S", time.localtime(seconds))
@@ -215,7 +219,7 @@ def _code(detail: Detail) -> Iterator[Line]:
 
 
 def _slots(detail: Detail) -> Iterator[Line]:
-    """Sites of one marker in one object share theirs."""
+    """The slots, each once: sites of one marker in one object share a slot."""
     for slot in dict.fromkeys(place.slot for place in detail.places if place.slot):
         yield (
             Span("SLOT", Role.TITLE),
@@ -233,7 +237,7 @@ def _legend(pieces: Sequence[Piece]) -> Line:
 
 
 def _bytes(piece: Piece) -> Iterator[Span]:
-    """Bytes; a changed one is in brackets, so that it is seen without colour."""
+    """The bytes of a piece. A changed byte is in brackets, so that it is seen without colour."""
     for byte in piece.data:
         text = f"{byte.value:02x}"
         yield Span(f"[{text}]", Role.LIT) if byte.lit else Span(f" {text} ")
