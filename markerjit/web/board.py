@@ -1,4 +1,4 @@
-"""The newest state, for any number of readers. A slow reader misses states, and holds up nobody."""
+"""The newest state, for any number of readers. A slow reader misses states and delays no other."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 RETRY_MS = 1000
-"""A browser that has lost the connection tries again after so long."""
+"""The milliseconds after which a browser that has lost its connection tries again."""
 
 _QUIET_S = 15.0
-"""A reader without news gets a comment so often, which shows where it has gone away."""
+"""The seconds without news after which a reader gets a comment, which shows whether the browser is
+still there."""
 
 
 class Board:
-    """For one event loop."""
+    """The newest document and its readers, all in one event loop."""
 
     def __init__(self) -> None:
         self._packed = b""
@@ -24,8 +25,8 @@ class Board:
         self._news = asyncio.Event()
 
     def publish(self, document: dict[str, Any]) -> None:
-        """Have all readers get this document. Nothing is sent where it is the newest one already.
-        Text is escaped to ASCII."""
+        """Send this document to all readers, unless it equals the newest one. Text is escaped to
+        ASCII."""
         packed = f"data: {json.dumps(document)}\n\n".encode()
         if packed != self._packed:
             self._packed = packed
@@ -33,7 +34,7 @@ class Board:
             self._wake()
 
     def close(self) -> None:
-        """Have the readers end, after the newest document."""
+        """End the readers after the newest document."""
         self._is_closed = True
         self._wake()
 

@@ -1,4 +1,4 @@
-"""What a browser asks for, which may be anything."""
+"""The commands of a browser, which is not trusted: a command may hold anything."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ Json = dict[str, Any]
 
 
 class NotACommand(ValueError):
-    """The page does not send this."""
+    """A command that the page does not send."""
 
 
 def text(command: Json, key: str) -> str:
-    """A text of a command. Raises NotACommand."""
+    """A text in a command. Raises NotACommand where there is none."""
     value = command.get(key)
     if not isinstance(value, str):
         raise NotACommand(f"{key} is no text")
@@ -20,7 +20,7 @@ def text(command: Json, key: str) -> str:
 
 
 def number(command: Json, key: str) -> int:
-    """A whole number of a command. Raises NotACommand."""
+    """A whole number in a command. Raises NotACommand where there is none."""
     value = command.get(key)
     if not isinstance(value, int) or isinstance(value, bool):
         raise NotACommand(f"{key} is no number")

@@ -1,9 +1,9 @@
-"""Which requests are answered.
+"""The checks that a request must pass to be answered.
 
-A page of another site can make a browser send requests to 127.0.0.1. It does not know the token,
-and cannot read an answer. A name of its own that is resolved to 127.0.0.1 (DNS rebinding) is
-in `Host`, and its origin in `Origin` and `Sec-Fetch-Site`. Each of these is checked, so that one of
-them is enough.
+A page of another site can make a browser send requests to 127.0.0.1, but it does not know the token
+and cannot read an answer. If it makes a name of its own resolve to 127.0.0.1 (DNS rebinding), that
+name is in `Host`. Its origin is in `Origin` and `Sec-Fetch-Site`. Every one of these is checked, so
+a request is refused as soon as one of them is wrong.
 
 What this does not do: protect from other programs of this user, which can read our memory.
 """
@@ -27,7 +27,7 @@ READING = ("GET", "HEAD")
 WRITING = "POST"
 
 _OWN_SITES = (b"same-origin", b"none")
-"""What a browser says of a request by our page, and by its user."""
+"""The values of `Sec-Fetch-Site` for a request by our page, and for one by the user."""
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -47,7 +47,8 @@ class Denial(NamedTuple):
 
 
 class Guard:
-    """An ASGI application that hands requests on whose path begins with the token, without it."""
+    """An ASGI application that checks requests and passes the permitted ones to `app`, without the
+    token in their path. Every answer gets the headers, with this Content-Security-Policy."""
 
     def __init__(self, app: ASGIApp, port: int, token: str, policy: str) -> None:
         self._app = app
@@ -76,7 +77,8 @@ class Guard:
     def denial(
         self, method: str, token: str, headers: Sequence[tuple[bytes, bytes]]
     ) -> Denial | None:
-        """Why a request is refused; None where it is not. Names of headers are in lower case."""
+        """The refusal of a request; None for a request that is permitted. Names of headers must be
+        in lower case."""
         hosts, origins, sites = (
             [value for name, value in headers if name == key]
             for key in (b"host", b"origin", b"sec-fetch-site")

@@ -10,8 +10,9 @@ _TAIL = 50
 
 
 def histogram(samples: Sequence[float]) -> dict[str, Any]:
-    """Bins of one width over the middle 96 of 100 samples; `outside` counts the others. There is
-    one sample at least."""
+    """Bins of equal width over the middle 96 % of the samples, with the number of the others in
+    `outside`. The caller must pass at least one sample. `low`, `width` and `median` have the unit
+    of the samples."""
     in_order = sorted(samples)
     tail = len(in_order) // _TAIL
     inner = in_order[tail : len(in_order) - tail]

@@ -1,7 +1,7 @@
-"""The view of the lab: the experiments, and what happened in those that were run.
+"""The view of the lab: the experiments, and the outcomes of those that were run.
 
-Experiments run one after the other, in a thread. All browsers see what happened; the prediction is
-each browser's own, and stays there.
+Experiments run one after the other, in a thread. All browsers see the outcomes. A prediction stays
+in the browser in which it was made.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from markerjit.web.server import TICK_S
 
 
 class _Ended(Exception):
-    """The view ends, and so does the experiment that runs."""
+    """The view has ended, so the running experiment ends too."""
 
 
 class Lab:
-    """The view. `thread` is where experiments run."""
+    """The view. Experiments run in `thread`."""
 
     page = "lab"
 
@@ -39,7 +39,7 @@ class Lab:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, board: Board, is_over: Callable[[], object]) -> None:
-        """Publish what happens, until the view ends. The experiment that runs ends with it."""
+        """Publish states until the view ends. A running experiment ends with it."""
         while not is_over():
             board.publish(self.document())
             await asyncio.sleep(TICK_S)
@@ -47,12 +47,13 @@ class Lab:
         board.publish({**self.document(), "ended": "markerjit lab has ended"})
         tasks = running = set(self._tasks)
         while running:
-            kill_all()  # again and again: the experiment may just be starting one
+            kill_all()  # repeatedly: the experiment may be starting a process at this moment
             _, running = await asyncio.wait(running, timeout=TICK_S)
         await asyncio.gather(*tasks)
 
     async def obey(self, command: Json) -> Json:
-        """Begin to run an experiment, unless one is running; or answer with its source."""
+        """Start an experiment, unless one is running, or answer with its source. Raises NotACommand
+        for an unknown action or experiment."""
         action, letter = text(command, "do"), text(command, "letter")
         experiment = EXPERIMENTS.get(letter)
         if experiment is None or action not in ("run", "source"):
@@ -68,7 +69,7 @@ class Lab:
         return {"started": True}
 
     def document(self) -> Json:
-        """All that the page shows, but for the sources."""
+        """Everything that the page shows, except the sources."""
         return {
             "experiments": [
                 self._outcomes.get(letter) or experiment_facts(experiment)
@@ -93,14 +94,15 @@ class Lab:
         except _Ended:
             pass
         except Exception:
-            if not self._is_over:  # else its child was killed at any moment
+            if not self._is_over:  # at the end a killed child may raise any error
                 raise
         finally:
             self._running, self._progress = "", None
             self._last = {"number": self._last["number"] + 1, "letter": letter}
 
     def _tell(self, name: str, tries: int, most: int) -> None:
-        """Called in the thread. Raises _Ended, which ends the experiment and its child."""
+        """Note the progress, called in the thread. At the end of the view it raises _Ended, which
+        ends the experiment and its child."""
         if self._is_over:
             raise _Ended
         self._progress = {"name": name, "percent": 100 * tries // most}

@@ -1,6 +1,6 @@
-"""A page as one document: its style and its scripts are put into it, and nothing is fetched.
+"""A page as one document, with its styles and scripts inside, so that nothing is fetched.
 
-The policy lets the browser run exactly these, by their hashes.
+The policy lets the browser use exactly these styles and scripts, by their hashes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def load(name: str) -> Page:
 
 
 def policy_of(styles: list[str], scripts: list[str]) -> str:
-    """The policy for a document with these, by their hashes."""
+    """The Content-Security-Policy of a document with these styles and scripts, given as hashes."""
     return "; ".join(
         (
             "default-src 'none'",

@@ -4,7 +4,7 @@
     GET  /TOKEN/state   its state, as server-sent events
     POST /TOKEN/act     a command, a JSON object; the answer has a sentence
 
-What this does not do: handle signals. `is_over` is asked instead, some times a second.
+What this does not do: handle signals. It calls `is_over` several times a second instead.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _BUSY = (errno.EADDRINUSE, errno.EACCES)
 
 
 class View(Protocol):
-    """What is served. `page` names its page."""
+    """A view that is served. `page` is the name of its page."""
 
     page: str
 
     async def run(self, board: Board, is_over: Callable[[], object]) -> None:
-        """Publish states until the view ends, or is to end."""
+        """Publish states until the view ends or `is_over` is true."""
 
     async def obey(self, command: Json) -> Json:
-        """Do what a browser asks for. Raises NotACommand."""
+        """Execute the command of a browser, and return the answer. Raises NotACommand."""
 
 
 class _Server(uvicorn.Server):
@@ -61,8 +61,8 @@ class _Server(uvicorn.Server):
 
 
 def listen(port: int = PORT) -> socket.socket:
-    """A socket that listens on this port of 127.0.0.1, or on the next one that is free. Raises
-    Refused where none of the next 50 is."""
+    """A socket that listens on this port of 127.0.0.1, or on the next free one. Raises Refused
+    where none of 50 ports from this one on is free."""
     last = min(port + _PORTS, 1 << 16)
     for number in range(port, last):
         listener = socket.socket()
@@ -85,7 +85,8 @@ def serve(
     announce: Callable[[str], None],
     is_over: Callable[[], object],
 ) -> None:
-    """Serve a view until it ends or `is_over`. `announce` gets its address, with the token."""
+    """Serve a view until it ends or `is_over` is true. `announce` is called with its address, which
+    has the token."""
     asyncio.run(_serve(view, listener, announce, is_over))
 
 
@@ -98,7 +99,7 @@ async def _serve(
     board, port, token = Board(), listener.getsockname()[1], secrets.token_urlsafe()
     page = load(view.page)
     app = Guard(_application(view, board, page.html), port, token, page.policy)
-    # What a browser sends that is no HTTP is not our user's concern.
+    # Requests that are not valid HTTP are not the user's concern.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     server = _Server(
         uvicorn.Config(

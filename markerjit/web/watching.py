@@ -1,7 +1,8 @@
-"""The view of `watch`: looks at the process, and does what any browser asks for.
+"""The view of `watch`: looks at the process, and executes the commands of all browsers.
 
-The marker that is chosen, the mode and the strategy are the view's, so all browsers show the same.
-The operator is called in its own thread, one call after the other. What it raises is a sentence.
+The chosen marker, the mode and the strategy belong to the view, so all browsers show the same. The
+operator is called in its own thread, one call after the other. An error of it is shown as a
+sentence.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from markerjit.web.server import TICK_S
 
 
 class Watching:
-    """The view. `costs` are as in model.show, and `samples` those that they were made of, in
-    nanoseconds. `ended` is why it ended, "" where it was told to."""
+    """The view. `costs` are as in model.show, and `samples` are the samples that they were made
+    from, in nanoseconds. `ended` is the reason why the process ended the view, "" otherwise."""
 
     page = "watch"
 
@@ -61,7 +62,8 @@ class Watching:
         }
 
     async def run(self, board: Board, is_over: Callable[[], object]) -> None:
-        """Look twice a second and publish what is seen, until the process or the view ends."""
+        """Look at most twice a second, and publish each new state, until the process or the view
+        ends."""
         while not self.ended and not is_over():
             if time.monotonic() >= self._next_look:
                 await self._look()
@@ -71,7 +73,8 @@ class Watching:
         board.publish({**self.document(), "ended": self.ended or "markerjit watch has ended"})
 
     async def obey(self, command: Json) -> Json:
-        """Do what a browser asks for, and answer with the sentence."""
+        """Execute the command of a browser, and answer with the newest message. Raises
+        NotACommand."""
         action = text(command, "do")
         if action == "choose":
             await self._choose(self._row_name(text(command, "name")))
@@ -89,7 +92,7 @@ class Watching:
         return self._message
 
     def document(self) -> Json:
-        """All that the page shows."""
+        """Everything that the page shows."""
         shown, detail = self._shown, self._shown.detail
         return {
             "pid": shown.pid,
@@ -146,7 +149,7 @@ class Watching:
             self._say(sentence)
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call the operator in its thread. None where it raised, which is then shown."""
+        """Call the operator in its thread. Returns None after an error, which is shown."""
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._thread, function, *arguments)
@@ -157,7 +160,7 @@ class Watching:
         return None
 
     def _say(self, sentence: str, *, refused: bool = False) -> None:
-        """`number` tells a sentence from the same one that was said before."""
+        """Set the message. Its `number` lets the page show a sentence that is repeated."""
         self._message = {
             "number": self._message["number"] + 1,
             "sentence": printable(sentence),
@@ -173,7 +176,7 @@ class Watching:
             raise NotACommand(value)
 
     def _row_name(self, label: str) -> str:
-        """The name of a marker that the page shows so."""
+        """The name of the marker that the page shows by this label. Raises NotACommand."""
         for row in self._shown.rows:
             if printable(row.name) == label:
                 return row.name
@@ -191,7 +194,8 @@ def _row(row: Row) -> Json:
 
 
 def plain(value: Any) -> Any:
-    """A value of the model for JSON: a named tuple by its fields, and text made printable."""
+    """A value of the model as JSON values: a named tuple becomes a dict of its fields, and text is
+    made printable."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Mapping):

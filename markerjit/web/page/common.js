@@ -1,4 +1,4 @@
-// What both pages share: elements, the state as it comes, and commands. Nothing here makes HTML of text.
+// Shared by both pages: elements, the stream of states, and commands. Nothing here makes HTML from text.
 "use strict";
 
 const byId = (id) => document.getElementById(id);
@@ -22,7 +22,7 @@ function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// Build an element's content anew where what it is made of has changed.
+// Rebuild an element's content if the value that it is made from has changed.
 const made = new WeakMap();
 function renew(element, value, build) {
   const key = JSON.stringify(value);
@@ -52,7 +52,7 @@ async function act(command) {
   }
 }
 
-// The browser makes a lost connection anew by itself.
+// The browser restores a lost connection by itself.
 function connect(show) {
   const source = new EventSource("state");
   const link = byId("link");
@@ -70,7 +70,7 @@ function connect(show) {
   };
 }
 
-// A line of bytes as cells, the assembly below them. `data` is [{value, lit}].
+// A line of bytes as cells, with the assembly after them. `data` is [{value, lit}].
 function instruction(address, data, assembly) {
   const cells = data.map(({ value, lit }) =>
     make(lit ? "mark" : "span", { class: "byte mono" }, value.toString(16).padStart(2, "0")));

@@ -1,4 +1,4 @@
-// The page of `lab`: a question, a prediction, a run, and what happened. The prediction stays in this browser.
+// The page of `lab`: a question, a prediction, a run, and its outcome. The prediction stays in this browser.
 "use strict";
 
 const predictions = {};
@@ -21,7 +21,7 @@ function show(document_) {
   announce();
 }
 
-// Say of a run that has ended what came true.
+// Announce the outcome of a run that has ended.
 function announce() {
   const { number, letter } = state.last;
   if (seen !== null && number !== seen) {
@@ -32,7 +32,7 @@ function announce() {
   seen = number;
 }
 
-// Runs may be unable to tell which of the choices it was.
+// The choice that came true. Some runs cannot tell which one it was.
 function cameTrue(each) {
   return each.answer === null ? "this cannot be told from these runs" : each.choices[each.answer];
 }
@@ -112,7 +112,7 @@ function runOf(run, each) {
   return make("article", { class: run.is_safe ? "run safe" : "run" }, ...parts);
 }
 
-// Bytes at one moment. Those that differ from the picture before are framed.
+// Bytes at one moment. Bytes that differ from the previous picture are framed.
 function pictureOf(picture, index, pictures) {
   const bytes = (code) => code.match(/../g) || [];
   const before = index && pictures[index - 1].address === picture.address ? bytes(pictures[index - 1].code) : null;
@@ -121,7 +121,7 @@ function pictureOf(picture, index, pictures) {
     make("ol", { class: "code" }, instruction(picture.address, data, picture.assembly.join("; "))));
 }
 
-// Measured differences as bars on one scale. The figures beside them say the same as text.
+// Measured differences as bars on one scale, with the same figures as text beside them.
 function chartOf(chart) {
   const least = Math.min(0, ...chart.bars.map((bar) => bar.low));
   const span = Math.max(0, ...chart.bars.map((bar) => bar.high)) - least || 1;

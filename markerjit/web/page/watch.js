@@ -1,4 +1,4 @@
-// The page of `watch`: shows each state that comes, and sends what its user asks for.
+// The page of `watch`: shows each new state, and sends the commands of its user.
 "use strict";
 
 const KEYS = { o: "on", f: "off", n: "step", u: "undo", e: "events", k: "keep" };
@@ -133,7 +133,7 @@ function slotOf(word) {
 
 // ---- charts -------------------------------------------------------------------------------------
 
-// A picture with the text of its two ends below it.
+// A picture with the texts of its two ends below it.
 function chart(label, ends, ...parts) {
   const picture = draw("svg", { class: "chart", viewBox: "0 0 600 100", preserveAspectRatio: "none", role: "img", "aria-label": label }, ...parts);
   return [picture, make("p", { class: "ends" }, ...ends.map((end) => make("span", {}, end)))];
