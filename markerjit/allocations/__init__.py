@@ -1,7 +1,7 @@
-"""Allocations of a process: blocks from what allocates and frees, and sums of them by call site.
+"""Allocations of a process: the blocks that allocators give and take back, summed up by call site.
 
-steps.py    what allocators do
-heap.py     what the runtime has added up of it, and the blocks that are live, by site
-summary.py  all of it as a value
+steps.py    the steps of an allocator
+heap.py     the sums that the runtime has made of them, and the live blocks, by site
+summary.py  the allocations of a process as a value
 files.py    the files of a summary
 """

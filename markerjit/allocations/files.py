@@ -3,9 +3,10 @@
     .parquet, .pq                       a table with a row for each call site (pip install
                                         'markerjit[parquet]')
     .folded, .speedscope.json, .html, .svg
-                                        a flame graph, as of calls (calls/files.py): the width is
-                                        live bytes, or all bytes where nothing is live. Of stacks
-                                        where allocations are told apart by them
+                                        a flame graph, as of calls (calls/files.py). The width is
+                                        live bytes, or all bytes where nothing is live. Its boxes
+                                        are the frames of stacks, or without stacks the call sites
+                                        above their objects
 
 A file is written at once, at the end.
 """
@@ -26,8 +27,8 @@ _TABLES = (".parquet", ".pq")
 
 
 def check_allocations_file(path: str, *, force: bool = False) -> None:
-    """Raise Refused where a file of allocations cannot be written by this name: an unknown suffix,
-    a package that is missing, or a file that is there, unless `force`."""
+    """Raise Refused where a file of allocations cannot be written by this name: for an unknown
+    suffix, for a missing package, or, without `force`, for a file that exists."""
     check_flag("force", force)
     if _is_table(path):
         import markerjit.trace.arrow_table  # noqa: F401  # says which package is missing
@@ -38,8 +39,8 @@ def check_allocations_file(path: str, *, force: bool = False) -> None:
 
 
 def write_allocations(allocations: Allocations, path: str, *, force: bool = False) -> None:
-    """Write allocations to a file. Raises Refused as `check_allocations_file`, and for a full
-    disk."""
+    """Write allocations to a file, at once. Raises Refused as `check_allocations_file`, and where
+    the file cannot be written, as on a full disk."""
     check_is("allocations", allocations, Allocations)
     check_allocations_file(path, force=force)
     path = os.fspath(path)
@@ -76,13 +77,13 @@ def table_of(allocations: Allocations) -> Any:
 
 
 def _site_columns(site: CallSite) -> dict[str, Any]:
-    """The columns of a site. A stack is a list of its functions, the innermost first, and of why it
-    ends too early."""
+    """The columns of a site. A stack is a list of its functions, the innermost first. If the walk
+    ended early, the last entry is the reason."""
     return {**site._asdict(), "stack": [*reversed(site.stack.labels)] if site.stack else None}
 
 
 def flames_of(allocations: Allocations) -> Flames:
-    """The flames of stacks; without stacks, of call sites below their objects."""
+    """The flames of stacks; without stacks, those of call sites above their objects."""
     of_live = allocations.live_given > 0
     title = allocations.command or f"process {allocations.pid}"
     what = "bytes that were not freed" if of_live else "bytes of all allocations"
@@ -109,14 +110,14 @@ def flames_of(allocations: Allocations) -> Flames:
 
 
 class _Box:
-    """A function below its callers, with sums of all that was allocated there."""
+    """A box of the graph, a function with its callers, and the sums of all allocations there."""
 
     def __init__(self, name: str, parent: int) -> None:
         self.name, self.parent = name, parent
         self.total = self.own = self.allocations = self.live = 0
 
     def add(self, each: AllocationSite, weight: int) -> None:
-        """Add a site that is here or below."""
+        """Add the numbers of a site that is this box or is called from it."""
         self.total += weight
         self.allocations += each.allocations
         self.live += each.live
@@ -128,7 +129,7 @@ class _Box:
 
 
 def _chain(site: CallSite) -> tuple[str, ...]:
-    """What a site is below of, the outermost first, and the site."""
+    """The names of a site's boxes, the outermost first, the site itself last."""
     if site.stack:
         return tuple(demangled(label) for label in site.stack.labels)
     above = os.path.basename(site.object) or "(no object)"

@@ -1,6 +1,6 @@
-"""The numbers that the runtime has added up of blocks, by the numbers of their sites.
+"""The sums that the runtime has made of blocks, by the numbers of their sites.
 
-What this does not do: know what a site is (session/allocation_sites.py).
+What this does not do: resolve the numbers of sites (session/allocation_sites.py).
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ _JUMP = abi.BLOCK_KEPT | abi.BLOCK_JUMP
 
 
 class Heap(NamedTuple):
-    """What a copy says. Rows of sites are by their numbers.
+    """The content of a copy of the tables in the target. Every column has a row for each site, by
+    its number.
 
-    keys       of the sites, by their numbers
+    keys       the key of each site, by its number
     counts     a row of MJ_BLOCK_COUNTS numbers for each site
-    live       blocks that are live, and `live_asked` and `live_given` their bytes, by site
-    oldest     when the oldest of these was allocated, by site, as its clock counts
-    unknown    frees of blocks that are not known: from before, or untracked
-    unseen     allocations whose block is not known, and `begun` those that were not over
+    live       the number of live blocks; `live_asked` and `live_given` are their bytes
+    oldest     the time at which the oldest live block was allocated, in ticks of the blocks' clock
+    unknown    frees of blocks that are not known: allocated before, or untracked
+    unseen     allocations whose block is not known
+    begun      allocations that another function had not finished yet
     no_site    allocations whose site found no room
     """
 
@@ -48,12 +50,12 @@ class Heap(NamedTuple):
 
     @property
     def made(self) -> int:
-        """All allocations that gave a block, of all sites."""
+        """The number of allocations that gave a block, including those without a site."""
         return int(self.counts[:, abi.BLOCK_ALLOCATIONS].sum()) + self.no_site
 
 
 def heap_of(copy: Words | Blocks) -> Heap:
-    """The numbers of a copy, added up over CPUs. Without its blocks nothing is live."""
+    """The numbers of a copy, summed over CPUs. A copy without blocks has none live."""
     rings = [np.frombuffer(ring, np.int64) for ring in copy.rings]
     missed = np.sum([ring[: abi.MISSED] for ring in rings], axis=0)
     each = [ring[abi.MISSED :].reshape(-1, abi.BLOCK_COUNTS) for ring in rings]

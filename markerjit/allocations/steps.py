@@ -1,9 +1,9 @@
-"""The steps of an allocator, of which the runtime makes blocks (native/src/runtime/heap.c).
+"""The steps of an allocator, from which the runtime makes blocks (native/src/runtime/heap.c).
 
-An allocation is a step when it returns, and a free when it begins: between the two, and only then,
-the block belongs to the program. So the steps of one address alternate, whatever threads there are.
-A reallocation is both: its old block is given up when it begins, and its new one is there when it
-returns.
+The step of an allocation is its return, and that of a free is its beginning. The block belongs to
+the program between these two, and only then. So the steps of one address alternate, whatever
+threads make them. A reallocation has two steps: it gives up the old block when it begins, and gives
+the new one when it returns.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Kind(IntEnum):
     FREE    a block is given back
     MOVE    a reallocation begins: its old block is given up
     ALLOC   a block was allocated
-    OUTER   the same, by a function that may have called another allocating one for it
-    MOVED   a reallocation has returned. Without a block, and with a size: the old one is as before
-    RESULT  what a function returned that another one may have left an allocation to
+    OUTER   a block was allocated, by a function that may have called another one to allocate it
+    MOVED   a reallocation has returned. If it has a size and no block, the old block is unchanged
+    RESULT  a function has returned, to which another one may have left its allocation by a jump
     """
 
     FREE = abi.STEP_FREE
@@ -33,8 +33,9 @@ class Kind(IntEnum):
 
 
 UNSEEN, CONTINUED, OWN = abi.BLOCK_UNSEEN, abi.BLOCK_CONTINUED, abi.BLOCK_OWN
-"""In the place of a block, which has no such address: it is not known; the next result in the
-thread is the block; a function that is jumped to has steps of its own."""
+"""Values in the place of a block, which no block has as its address. UNSEEN: the block is not
+known. CONTINUED: the next RESULT of the thread is the block. OWN: the function that is jumped to
+has steps of its own."""
 
 GIVES = {"glibc": abi.GIVES_GLIBC, "jemalloc": abi.GIVES_JEMALLOC, "": abi.GIVES_ASKED}
-"""The rule of the bytes that an allocator gives, by its name; "" of others."""
+"""The rules for the bytes that an allocator gives, by its name; "" for other allocators."""

@@ -14,14 +14,14 @@ from markerjit.unwind.frames import WalkedStack
 
 
 class CallSite(NamedTuple):
-    """Where allocations are asked for.
+    """A place that asks for allocations.
 
-    address   of the instruction behind the call; 0 of a marker
+    address   the address of the instruction after the call; 0 for a marker
     function  the function's symbol, the marker's name, or a place in an object where no symbol is
               known
-    offset    from where the function begins
+    offset    bytes from the start of the function
     object    the path of its object; "" where none is known
-    stack     the frames from there on, where allocations are told apart by them; else None
+    stack     the frames from there on, where sites are distinguished by stacks; else None
     """
 
     address: int
@@ -32,29 +32,30 @@ class CallSite(NamedTuple):
 
     @property
     def order(self) -> tuple[int | str | tuple[int, ...], ...]:
-        """What sites are put in order by."""
+        """The key by which sites are sorted."""
         frames = self.stack.frames if self.stack else ()
         end = str(self.stack.end) if self.stack else ""
         return (*self[:4], tuple(frame.address for frame in frames), end)
 
 
 class AllocationSite(NamedTuple):
-    """The allocations of a call site. Bytes are those that were asked for, and those that the
-    allocator gave for them.
+    """The allocations of a call site. `asked` are bytes that the program asked for, and `given`
+    those that the allocator gave for them.
 
-    site          where it is
-    allocations   how many, of `asked` and `given` bytes
-    failed        how many more gave no block
-    frees         how many were freed since
-    live          blocks that were not, with `live_asked` and `live_given` bytes
-    oldest_ns     how long the oldest of these has lived; None without one
-    other_thread  frees by another thread than the allocation, and `other_cpu` on another CPU
+    site          the call site
+    allocations   the number of allocations, of `asked` and `given` bytes
+    failed        the number of other allocations, which gave no block
+    frees         the number of these blocks that were freed
+    live          the number of blocks that were not freed, of `live_asked` and `live_given` bytes
+    oldest_ns     the age of the oldest live block; None without one
+    other_thread  frees by another thread than that of the allocation
+    other_cpu     frees on another CPU than that of the allocation
     mean_ns, longest_ns, median_ns
-                  lifetimes of the blocks that were freed; None without one. The median is that of a
-                  histogram: up to a power of two that is not below it
+                  lifetimes of the freed blocks; None without one. The median comes from a
+                  histogram of powers of two, and is the upper end of its bucket
     lost_frees    blocks whose address was given out again without a free that was seen
-    untracked     blocks that found no room in the table of live ones: they are in no number of
-                  frees or live blocks
+    untracked     blocks that found no room in the table of live blocks. They count neither as
+                  freed nor as live
     """
 
     site: CallSite
@@ -77,30 +78,33 @@ class AllocationSite(NamedTuple):
 
     @property
     def wasted(self) -> int:
-        """Bytes that were given in all and not asked for: internal fragmentation."""
+        """The bytes, of all allocations, that were given and not asked for: internal
+        fragmentation."""
         return self.given - self.asked
 
 
 class Allocations(NamedTuple):
     """The allocations of a process.
 
-    seconds        how long it was looked at
-    sites          by call site, the one with the most live bytes first
-    most_given     bytes that were live at most, of those that were seen to be allocated, and
-                   `most_s` when, in seconds from the begin
-    unknown_frees  frees of blocks that are not known: from before, or `untracked`
+    seconds        the duration of the measurement
+    sites          the call sites, the one with the most live bytes first
+    most_given     the peak of live bytes, of blocks whose allocation was seen
+    most_s         the moment of the peak, in seconds from the start of the measurement
+    unknown_frees  frees of blocks that are not known: allocated before, or `untracked`
     unseen         allocations whose address is not known
-    no_site        allocations whose site found no room: they are at no site
-    unmatched      returns whose entries were not seen: of calls that had begun before
-    threads        how many threads allocated or freed
-    allocator      "glibc", "jemalloc", or "" of others
+    no_site        allocations whose site found no room; no site has them
+    unmatched      returns whose entries were not seen, of calls that had begun before
+    threads        the number of threads that allocated or freed
+    allocator      "glibc", "jemalloc", or "" for others
     read           whether the given bytes were read in the process; otherwise they follow the rules
                    of the allocator
-    functions      what was on, and `left_out` sentences about what was not
-    children       processes that it has started meanwhile, whose allocations are not here
-    pid            the process, and `command` its command line
-    depth          frames of a stack at most; 0 where a site is an immediate caller
-    lost_stacks    allocations without a stack, since there was no room for more
+    functions      the functions that were observed
+    left_out       sentences about the functions that were not
+    children       the number of processes started meanwhile, whose allocations are not included
+    pid            the process
+    command        its command line
+    depth          the most frames of a stack; 0 where a site is an immediate caller
+    lost_stacks    allocations without a stack, for which there was no room
     """
 
     seconds: float
@@ -124,17 +128,17 @@ class Allocations(NamedTuple):
 
     @property
     def allocations(self) -> int:
-        """How many there were."""
+        """The number of allocations at all sites."""
         return sum(each.allocations for each in self.sites)
 
     @property
     def live(self) -> int:
-        """Blocks that were not freed."""
+        """The number of blocks that were not freed."""
         return sum(each.live for each in self.sites)
 
     @property
     def live_given(self) -> int:
-        """Bytes of these, as they were given."""
+        """The bytes that the allocator gave for the blocks that were not freed."""
         return sum(each.live_given for each in self.sites)
 
     @property
@@ -146,8 +150,9 @@ class Allocations(NamedTuple):
 def sites_of(
     heap: Heap, sites: Mapping[int, CallSite], now_ns: int, monotonic: Callable[[int], int]
 ) -> tuple[AllocationSite, ...]:
-    """All sites, the one with the most live bytes first. `sites` are by their numbers, and several
-    numbers may have one. `monotonic` makes nanoseconds of the times of blocks."""
+    """All sites with an allocation, the one with the most live bytes first. `sites` maps numbers to
+    sites, and several numbers may have the same site. `monotonic` converts the times of blocks to
+    nanoseconds of the clock of `now_ns`."""
     numbers: dict[CallSite, list[int]] = {}
     for number, site in sites.items():
         numbers.setdefault(site, []).append(number)
@@ -191,7 +196,7 @@ def _site(
 
 
 def _median(lives: Sequence[int]) -> int:
-    """The upper end of the power of two in which the median is."""
+    """The upper end of the bucket that has the median; buckets are powers of two."""
     half, below = (sum(lives) + 1) // 2, 0
     for bits, count in enumerate(lives):
         below += count

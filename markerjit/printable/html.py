@@ -4,8 +4,8 @@ A value offers its cells as plain text, by column (`_repr_cells_`), and the HTML
 other module escapes anything. Names and texts come from other programs: they are made printable,
 and then escaped.
 
-No colour, no size and no script is set. A table looks as the notebook's own style has it, dark or
-light. Of many rows the first ones are shown.
+No colour, no size and no script is set, so a table follows the notebook's own style, dark or light.
+Only the first MOST_ROWS rows are shown.
 
 What this does not do: choose columns, or know any kind of value.
 """
@@ -27,7 +27,7 @@ _LEFT = 'style="text-align: left"'  # notebooks set cells to the right
 
 
 class Code(str):
-    """Text of a cell that is set as code: bytes, addresses."""
+    """Text of a cell that is shown as code: bytes, addresses."""
 
 
 class Shown(Protocol):
@@ -45,8 +45,8 @@ def html_of(values: Iterable[Shown]) -> str:
 def html_table(
     rows: Iterable[Mapping[str, str]], *, caption: str = "", remarks: Sequence[str] = ()
 ) -> str:
-    """A table of rows, and the remarks below it. The columns are those of all rows, in the order in
-    which they first appear; a row may lack some."""
+    """A table of rows, with the remarks below it. The columns are those of all rows, in the order
+    in which they first appear. A row may lack some of them."""
     remaining = iter(rows)
     shown = list(islice(remaining, MOST_ROWS))
     left_out = sum(1 for _ in remaining)

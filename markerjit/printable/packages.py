@@ -1,4 +1,4 @@
-"""How a package that is missing gets into this installation of Python, in words."""
+"""The command that installs a missing package into this installation of Python."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sys
 import sysconfig
 
 _OF_DEBIAN = {"matplotlib", "numpy", "pandas"}
-"""Packages that Debian 12 and later have as python3-NAME, new enough."""
+"""Packages that Debian 12 and later have as python3-NAME, in a recent enough version."""
 
 
 def how_to_get(package: str, extra: str = "") -> str:
-    """The command that brings a package; `extra` is the one of markerjit that brings it, and what
-    it needs itself."""
+    """The command that installs a package. `extra` is the extra of markerjit that includes the
+    package and its dependencies; "" for none."""
     ours = shlex.quote(f"markerjit[{extra}]") if extra else ""
     if _is_of_pipx():
         return f"pipx inject markerjit {ours or package}"
@@ -32,17 +32,17 @@ def how_to_get(package: str, extra: str = "") -> str:
 
 
 def _is_of_pipx() -> bool:
-    """pipx makes an environment for each program, in a folder `venvs`, and leaves a file there."""
+    """Whether this is an environment of pipx, which leaves a file in each."""
     return os.path.exists(os.path.join(sys.prefix, "pipx_metadata.json"))
 
 
 def _pip_of_environment() -> str:
-    """The environment's own pip, by its short name where the shell would find it."""
+    """The environment's own pip: `pip` where the environment is active, otherwise its path."""
     if os.path.realpath(os.environ.get("VIRTUAL_ENV", "")) == os.path.realpath(sys.prefix):
         return "pip"
     return shlex.quote(os.path.join(sys.prefix, "bin", "pip"))
 
 
 def _is_managed_elsewhere() -> bool:
-    """Whether the distribution forbids pip to install here (PEP 668)."""
+    """Whether the distribution keeps pip from installing here (PEP 668)."""
     return os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED"))
