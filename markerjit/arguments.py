@@ -44,10 +44,19 @@ def check_seconds(name: str, value: object) -> None:
         raise BadArgument(name, value, "a number of seconds")
 
 
+def check_share(name: str, value: object) -> None:
+    """Check that `value` is a number from 0 to 1."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 <= value <= 1:  # type: ignore[operator]
+        raise BadArgument(name, value, "a number from 0 to 1")
+
+
 def check_text(name: str, value: object) -> None:
     """Check that `value` is a str that a system call takes."""
     if not isinstance(value, str) or not can_be_passed(value):
-        raise BadArgument(name, value, "a str without NUL")
+        is_list = name == "pattern" and isinstance(value, (list, tuple, set, frozenset))
+        expected = "one str, with commas between several names" if is_list else "a str without NUL"
+        raise BadArgument(name, value, expected)
 
 
 def check_path(name: str, value: object) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import markerjit.abi as abi
 from markerjit.allocations.heap import Heap
+from markerjit.printable import counted
 from markerjit.tuples import NamedTuple
 from markerjit.unwind.frames import WalkedStack
 
@@ -125,6 +126,12 @@ class Allocations(NamedTuple):
     command: str
     depth: int = 0
     lost_stacks: int = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<Allocations of process {self.pid}: {counted(self.allocations, 'allocation')} at "
+            f"{counted(len(self.sites), 'site')} in {self.seconds:.3f} s, {self.live:,} live>"
+        )
 
     @property
     def allocations(self) -> int:

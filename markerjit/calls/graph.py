@@ -15,6 +15,7 @@ import numpy as np
 
 from markerjit.calls.stacks import Stacks
 from markerjit.calls.tree import REST, ROOT, Running, Tree
+from markerjit.printable import counted
 from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -123,6 +124,11 @@ class CallGraph(NamedTuple):
     cpu_s: float | None = None
     pid: int = 0
     command: str = ""
+
+    def __repr__(self) -> str:
+        calls, functions = counted(self.calls, "call"), counted(len(self.functions), "function")
+        of = f"{calls} of {functions} in {self.seconds:.3f} s"
+        return f"<CallGraph of process {self.pid}: {of}, {self.lost:,} lost>"
 
     @property
     def calls(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from markerjit.printable import counted
 from markerjit.tuples import NamedTuple
 
 
@@ -56,6 +57,10 @@ class StackSamples(NamedTuple):
     ended: bool
     pid: int
     command: str
+
+    def __repr__(self) -> str:
+        looks, stacks = counted(self.looks, "look"), counted(self.stacks, "stack")
+        return f"<StackSamples of process {self.pid}: {stacks} in {looks}, {self.missed:,} missed>"
 
     @property
     def functions(self) -> tuple[SampledFunction, ...]:

@@ -62,7 +62,7 @@ class Printer:
         sources: Mapping[str, str],
     ) -> None:
         """Print lines as a template says. Raises Refused where it names what no event has."""
-        template.check(pids)
+        template.check([*pids])
         self._template, self._pids, self._sources = template, pids, sources
 
     def add(self, stream: markerjit.EventStream) -> None:

@@ -15,6 +15,7 @@ from markerjit.arena.aggregates import Words
 from markerjit.arguments import check_is
 from markerjit.calls.samples import SampledTree, WeighedStacks
 from markerjit.errors import BadArgument
+from markerjit.printable import counted
 from markerjit.questions.aggregates import Does, KeyPart, Shape
 from markerjit.questions.buckets import Histogram, Number, Sketch
 from markerjit.questions.types import Type, wrapped
@@ -91,6 +92,9 @@ class Answers(NamedTuple):
     keys: int
     room: int
     lost_stacks: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Answers of {counted(self.events, 'event')} by {counted(len(self.rows), 'key')}>"
 
     @property
     def events(self) -> int:

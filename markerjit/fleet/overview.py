@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from markerjit.arguments import check_flag
 from markerjit.errors import MarkerError, NoSuchProcess, TargetGone
 from markerjit.fleet.failed import Failed
+from markerjit.printable import counted
 from markerjit.session.status import ArenaStatus, MarkerStatus
 from markerjit.session.view import View
 from markerjit.targets.processes import Process, processes
@@ -39,6 +40,10 @@ class Overview(NamedTuple):
 
     processes: tuple[ProcessOverview, ...]
     failed: tuple[Failed, ...]
+
+    def __repr__(self) -> str:
+        pids = ", ".join(str(each.pid) for each in self.processes)
+        return f"<Overview of {counted(len(self.processes), 'process')} ({pids})>"
 
 
 def overview(*, everyone: bool = False, usdt: bool = False) -> Overview:

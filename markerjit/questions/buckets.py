@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from markerjit.arguments import check_is
+from markerjit.arguments import check_is, check_share
+from markerjit.printable import counted
 from markerjit.questions.types import Type
 from markerjit.tuples import NamedTuple
 
@@ -99,6 +100,9 @@ class Histogram(NamedTuple):
         """All values."""
         return sum(self.counts.values())
 
+    def __repr__(self) -> str:
+        return f"<Histogram of {counted(self.total, 'value')}>"
+
     def plus(self, other: Histogram) -> Histogram:
         """These values and those of another one with this scale."""
         check_is("other", other, Histogram)
@@ -122,6 +126,9 @@ class Sketch(NamedTuple):
         """All values."""
         return sum(self.counts.values())
 
+    def __repr__(self) -> str:
+        return f"<Sketch of {counted(self.total, 'value')}>"
+
     def plus(self, other: Sketch) -> Sketch:
         """These values and those of another one with this scale."""
         check_is("other", other, Sketch)
@@ -129,7 +136,9 @@ class Sketch(NamedTuple):
 
     def quantile(self, fraction: float) -> Number | None:
         """The value that this fraction of all values does not exceed, such as 0.99; None where
-        there are no values. It differs by at most 2 % from a value that was there."""
+        there are no values. It differs by at most 2 % from a value that was there. Raises
+        BadArgument where `fraction` is not a number from 0 to 1."""
+        check_share("fraction", fraction)
         rank = int(fraction * (self.total - 1))
         for number in sorted(self.counts):
             rank -= self.counts[number]

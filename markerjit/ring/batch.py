@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from markerjit.printable import counted
 from markerjit.ring.types import HEAD, Head, RecordType
 from markerjit.tuples import NamedTuple
 
@@ -62,3 +63,7 @@ class Columns(NamedTuple):
     cpu: Array
     tid: Array
     fields: Mapping[str, Column]
+
+    def __repr__(self) -> str:
+        records = counted(len(self.time), "record")
+        return f"<Columns of {self.type.marker}, {records}: {', '.join(self.fields)}>"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from markerjit.arguments import check_is
+from markerjit.arguments import check_int, check_is
 from markerjit.errors import BadArgument
 from markerjit.tuples import NamedTuple
 
@@ -40,6 +40,7 @@ class Sample(NamedTuple):
     @classmethod
     def of(cls, text: str) -> Sample:
         """The part that a text such as "1/100" says. Raises BadArgument."""
+        check_is("sample", text, str)
         matched = re.fullmatch(_SAMPLE, text, re.ASCII)
         sample = cls(int(matched[1]), int(matched[2])) if matched else cls(0, 0)
         if not 0 < sample.taken <= sample.each:
@@ -50,7 +51,8 @@ class Sample(NamedTuple):
         return f"{self.taken}/{self.each}"
 
     def halved(self, times: int) -> Sample:
-        """The sample, halved so many times."""
+        """The sample, halved so many times. Raises BadArgument for less than 0 or more than 64."""
+        check_int("times", times, 0, 64)
         return Sample(self.taken, self.each << times)
 
     @property
@@ -95,8 +97,6 @@ class Brakes(NamedTuple):
         budget: str | None = None,
     ) -> Brakes:
         """The brakes that arguments of the public API ask for. Raises BadArgument."""
-        if sample is not None:
-            check_is("sample", sample, str)
         return cls(
             None if sample is None else Sample.of(sample),
             None if at_most is None else per_second(at_most),

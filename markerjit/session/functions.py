@@ -13,6 +13,7 @@ from markerjit.elf.demangle import demangled
 from markerjit.errors import BadFile, Unsupported
 from markerjit.memory import Mapping
 from markerjit.model import Field, Mode, UsdtSite
+from markerjit.printable import counted
 from markerjit.session.exits import BY_ENTRY, Leaving, leavings_in, leavings_of
 from markerjit.session.target import Key, Target, key_of
 from markerjit.sites import ProbeName, parse_name
@@ -32,6 +33,9 @@ from markerjit.sites.selection import chosen
 from markerjit.spans.exits import Exit, ExitKind, Exits, has_bytes_of_entry
 from markerjit.spans.openings import Opening
 from markerjit.tuples import NamedTuple
+
+_SHOWN = 3
+"""Names in the repr of a view."""
 
 
 class FunctionExit(NamedTuple):
@@ -111,6 +115,12 @@ class FunctionView(NamedTuple):
     def advice(self) -> str:
         """How to name those without a symbol; "" where there are none."""
         return nameless_words(self.nameless)
+
+    def __repr__(self) -> str:
+        names = [each.text for each in self.functions[:_SHOWN]]
+        more = ", …" if len(self.functions) > _SHOWN else ""
+        count = counted(len(self.functions), "function")
+        return f"<FunctionView of {count}: {', '.join(names)}{more}>"
 
 
 def functions_of(target: Target, name: ProbeName) -> FunctionView:

@@ -13,6 +13,7 @@ from typing import Self
 from markerjit.arguments import check_flag, check_int, check_pid, check_seconds
 from markerjit.calls.samples import SampledTree, StackSamples
 from markerjit.errors import NoSuchProcess, Refused, TargetGone, Unsupported
+from markerjit.printable import counted
 from markerjit.remote.stacks import StackCopy, copy_stacks
 from markerjit.session.target import Target
 from markerjit.session.turn import Turns
@@ -51,6 +52,9 @@ class Stacks(NamedTuple):
     command: str
     threads: tuple[ThreadStack, ...]
     stood_ns: int
+
+    def __repr__(self) -> str:
+        return f"<Stacks of process {self.pid}: {counted(len(self.threads), 'thread')}>"
 
 
 def stacks_of_process(pid: int, *, tid: int | None = None, depth: int = DEPTH) -> Stacks:

@@ -10,6 +10,7 @@ from markerjit.arguments import check_path, check_text
 from markerjit.elf import parse_format
 from markerjit.errors import BadFile, BadNote
 from markerjit.model import Field, Signature
+from markerjit.printable import counted
 from markerjit.session.target import Target
 from markerjit.sites import ProbeName, parse_name
 from markerjit.sites.usdt import (
@@ -36,6 +37,10 @@ class UsdtView(NamedTuple):
 
     probes: tuple[UsdtProbe, ...]
     problems: tuple[BadNote | BadFile, ...]
+
+    def __repr__(self) -> str:
+        problems = counted(len(self.problems), "problem")
+        return f"<UsdtView of {counted(len(self.probes), 'probe')}, {problems}>"
 
 
 class UsdtNeed(NamedTuple):

@@ -190,13 +190,15 @@ class View:
         return usdt_needs_of(self._target, globs)
 
     def functions(self, pattern: str) -> FunctionView:
-        """The functions of the process that match a name such as `func:pg_*`, in all objects that
-        are mapped, or in one: `func:libc.so*:malloc`.
+        """The functions of the process that match a name such as `func:pg_*` or `pg_*`, in all
+        objects that are mapped, or in one: `func:libc.so*:malloc`.
 
         Raises UnknownMarker if none matches, and Unsupported for a name of anything else.
         """
         check_text("pattern", pattern)
         name = parse_name(pattern)
+        if name.kind is NameKind.MARKER and not name.source:
+            name = parse_name(f"func:{pattern}")
         from markerjit.session.functions import functions_of
 
         return functions_of(self._target, name)

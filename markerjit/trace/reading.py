@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from markerjit.arguments import check_int
 from markerjit.errors import BadTrace
 from markerjit.model import Event, event_type
 from markerjit.printable import counted, printable
@@ -101,7 +102,9 @@ class Trace:
         return line_formatter(fields_by_marker(self.info.types), json=json, clock=self.info.clock)
 
     def time_of_day(self, time: int) -> str:
-        """The time of day of an event's time, as in lines of text."""
+        """The time of day of an event's time in nanoseconds, as in lines of text. Raises
+        BadArgument for what is not a number of 64 bits."""
+        check_int("time", time, -(1 << 63), (1 << 64) - 1)
         from markerjit.trace.lines import time_of_day
 
         return time_of_day(time + self.info.clock.wall_offset_ns)

@@ -11,6 +11,7 @@ import numpy as np
 from markerjit.arguments import check_callable, check_is
 from markerjit.elf import show
 from markerjit.model import Field, FieldType, Value
+from markerjit.printable import counted
 from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.clock import NS
 from markerjit.ring.columns import monotonic
@@ -98,6 +99,10 @@ class Summary(NamedTuple):
     first_ns: int | None
     last_ns: int | None
     markers: tuple[MarkerSummary, ...]
+
+    def __repr__(self) -> str:
+        markers = counted(len(self.markers), "marker")
+        return f"<Summary of {counted(self.events, 'event')} of {markers}, {self.lost:,} lost>"
 
 
 def summarise(

@@ -94,8 +94,9 @@ class LineTemplate:
         """The names in it."""
         return tuple(name for _, name in self._parts if name)
 
-    def check(self, types: Iterable[RecordType]) -> None:
+    def check(self, types: Sequence[RecordType]) -> None:
         """Raise Refused where it names a field that none of these types of records has."""
+        check_all("types", types, RecordType)
         known = dict.fromkeys(field.name for kind in types for field in kind.fields)
         for name in self.names:
             field = name.removeprefix(_OF_FIELD)
