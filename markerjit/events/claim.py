@@ -3,9 +3,11 @@ controller may take either; the stream finds out here."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 
+from markerjit.errors import MarkerError
 from markerjit.patch.holds import Held
 from markerjit.ring.clock import NS
 
@@ -24,6 +26,7 @@ class Claim:
     def __init__(self, renew: Callable[[], bool], held: Held | None) -> None:
         self.dispossessed = False
         self.taken: set[str] = set()
+        self._claimed_by = os.getpid()
         self._renew = renew
         self._held = held
         self._markers = held.markers if held else frozenset()
@@ -37,7 +40,12 @@ class Claim:
     def renew(self) -> bool:
         """Renew the lease, and look for taken markers a few times a second. Returns False once
         another reader has taken the rings. Raises TargetGone, which says nothing about the
-        rings."""
+        rings, and MarkerError in the child of a fork: what that takes its parent does not get."""
+        if os.getpid() != self._claimed_by:
+            raise MarkerError(
+                f"process {self._claimed_by} takes these events, and we are a child that it has "
+                "forked; attach again, and trace anew"
+            )
         self.dispossessed = self.dispossessed or not self._renew()
         if not self.dispossessed and time.monotonic_ns() - self._looked_at > _INTERVAL_NS:
             self._look_for_taken()

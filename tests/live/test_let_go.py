@@ -160,3 +160,29 @@ def test_a_child_of_a_fork_leaves_what_its_parent_does_alone(target: Callable) -
         context.__exit__(None, None, None)
 
     assert os.waitstatus_to_exitcode(status) == 3
+
+
+@pytest.mark.forks
+def test_a_child_of_a_fork_takes_no_events_of_its_parent(target: Callable) -> None:
+    program = target("truth_modes-jump")
+    with markerjit.attach(program.pid) as session:
+        context = session.trace("truth_mode")
+        stream = context.__enter__()
+        program.command("run 10")
+        child = os.fork()
+        if not child:
+            refused = 0
+            try:
+                for use in (stream.poll, stream.drain, stream.keep, lambda: list(stream)):
+                    try:
+                        use()
+                    except markerjit.MarkerError as error:
+                        refused += "a child that it has forked" in str(error)
+            finally:
+                os._exit(refused)
+        _, status = os.waitpid(child, 0)
+        events = stream.drain()
+        context.__exit__(None, None, None)
+
+    assert os.waitstatus_to_exitcode(status) == 4
+    assert len(events) == 10
