@@ -22,7 +22,7 @@ from markerjit.facts.allocations import HEADER
 from markerjit.session.allocations import MOST_BLOCKS
 from tests.support.code_bytes import code_of
 from tests.support.commands import cli, facts, running
-from tests.support.programs import Target
+from tests.support.programs import ROOT, Target
 from tests.support.terminals import in_terminal, screen_of
 from tests.support.timing import wait_until
 
@@ -186,21 +186,34 @@ def test_threads_at_full_speed_are_counted_though_nobody_reads(target: Callable)
     assert allocations.unseen == 0
 
 
-def test_blocks_that_live_are_known_one_by_one_however_many(target: Callable) -> None:
-    program = target(PROGRAM)
+@pytest.fixture
+def many(tmp_path: Path) -> Iterator[Target]:
+    """A program that does nothing else: those of truth_alloc ask the kernel for large blocks."""
+    path = tmp_path / "many"
+    headers = [f"-I{ROOT}/native/targets", f"-I{ROOT}/native/include"]
+    source = ROOT / "tests/live/alloc/many.c"
+    subprocess.run(["gcc", "-O2", "-g", "-pthread", *headers, source, "-o", path], check=True)
+    program = Target(path)
+    program.wait_ready()
+    yield program
+    assert program.end() is None, program.errors()
 
-    with markerjit.attach(program.pid) as session, session.trace_allocations() as trace:
-        program.ask("run 500000")
+
+def test_blocks_that_live_are_known_one_by_one_however_many(many: Target) -> None:
+    with markerjit.attach(many.pid) as session, session.trace_allocations() as trace:
+        many.ask("run 500000")
         meanwhile = trace.allocations()
-        program.ask("drop")
+        many.ask("drop")
     allocations = trace.allocations()
 
     then, now = (by_function(each)["leaked"] for each in (meanwhile, allocations))
     assert (then["allocations"], then["live"]) == (50_000, 50_000)
-    assert then["live_asked"] == then["asked"]
+    assert then["live_asked"] == then["asked"] == many.ask("asked")["bytes"]
     assert (now["allocations"], now["frees"], now["live"]) == (50_000, 50_000, 0)
     assert now["untracked"] == allocations.unknown_frees == 0
     assert allocations.most_given >= then["live_given"]
+    passing = by_function(meanwhile)["passing"]
+    assert (passing["allocations"], passing["live"]) == (1_000_000, 0)
 
 
 def test_one_after_the_other_has_room_for_as_many_blocks(target: Callable) -> None:
