@@ -38,7 +38,7 @@ VALUES = {
     "<Stacks of process 7: 0 threads>": markerjit.Stacks(7, "", (), 0),
     "<Summary of 2 events of 0 markers, 1 lost>": markerjit.Summary(2, 1, None, None, ()),
     "<Overview of 0 processes ()>": markerjit.Overview((), ()),
-    "<FunctionView of 0 functions: >": markerjit.FunctionView((), (), ()),
+    "<FunctionView of 0 functions: >": markerjit.FunctionView((), (), (), {}),
     "<UsdtView of 0 probes, 0 problems>": markerjit.UsdtView((), ()),
 }
 NOT_A_SHARE = (None, -0.1, 1.1, math.nan, math.inf, "0.5", b"x", [], True, 1 << 70)
