@@ -1,8 +1,8 @@
 """Guided experiments in sacrificial children: why live patching is hard, seen in a real process.
 
 Each experiment is a module of its own, short enough to read. A dangerous run leaves exactly one
-safety out and happens in a child that may die of it; a safe one is made by the product's own
-protocols. An outcome is read from the child and never made up.
+safety out, in a child that may die of it. A safe run uses the product's own protocols. An outcome
+is always read from the child.
 
 What this does not do: print (markerjit/cli/lab.py), or touch any process but its own children.
 """
@@ -57,7 +57,7 @@ EXPERIMENTS = {
         registers.EXPERIMENT,
     )
 }
-"""By letter."""
+"""All experiments, by letter."""
 
 
 def source_of(experiment: Experiment) -> str:

@@ -1,7 +1,7 @@
-"""A sacrificial child, held by its parent: started, watched, written to, and ended in any case.
+"""A sacrificial child in the hands of its parent: started, watched, written to, and always ended.
 
-`poke` is the dangerous way: bytes are written and nothing else. `change` is the product's own:
-its protocols plan, its `apply` stops or fences, compares, writes and reads back.
+`poke` is the dangerous way, which only writes bytes. `change` is the product's own way: its
+protocols plan, and its `apply` stops or fences, compares, writes and reads back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _LIMIT_S = 300
 
 
 class Child:
-    """A process that executes an image; killed at the end of the `with`."""
+    """A process that executes an image. It is killed at the end of the `with`. Entering raises
+    MarkerError where it does not start."""
 
     def __init__(self, image: Image, threads: int = 1) -> None:
         self._image = image
@@ -73,49 +74,51 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The process id."""
         return self._process.pid
 
     def word(self, name: str) -> int:
-        """One of the words that the image counts in."""
+        """The value of one of the image's words."""
         offset = 8 * WORDS.index(name)
         return int.from_bytes(self._words[offset : offset + 8], "little")
 
     def set_word(self, name: str, value: int) -> None:
-        """Set one of the words."""
+        """Set one of the image's words."""
         offset = 8 * WORDS.index(name)
         self._words[offset : offset + 8] = value.to_bytes(8, "little")
 
     def counts(self, *names: str) -> dict[str, int]:
-        """Some of the words."""
+        """The values of some of the image's words, by name."""
         return {name: self.word(name) for name in names}
 
     def wait_for(self, name: str, count: int, limit_s: float, tell: Callable[[int], None]) -> None:
-        """Return when a word has reached a count, the child has died, or time is up; `tell` is
-        called with the word meanwhile."""
+        """Wait until a word has reached a count, the child has died, or time is up. Calls `tell`
+        with the word meanwhile."""
         deadline = time.monotonic() + limit_s
         while self.word(name) < count and self.is_alive() and time.monotonic() < deadline:
             tell(self.word(name))
             time.sleep(0.001)
 
     def is_alive(self) -> bool:
-        """Whether it has not died yet."""
+        """Whether the child has not died yet."""
         return self._process.poll() is None
 
     def ending(self, wait_s: float = 0) -> str:
-        """`alive`, or the name of the signal that it died of, for which this waits so long."""
+        """`alive`, or the name of the signal that the child died of. Waits up to `wait_s` for its
+        death."""
         return ending_of(self._process, wait_s)
 
     def in_memory(self, address: int, size: int) -> bytes:
-        """Bytes of its memory. Raises TargetGone when it has died."""
+        """Bytes of the child's memory. Raises TargetGone when it has died."""
         return self._memory.read(RemoteAddress(address), size)
 
     def in_file(self, address: int, size: int) -> bytes:
-        """Bytes of the file that the code is mapped from."""
+        """Bytes of the file from which the code is mapped, by their address in the child."""
         return os.pread(self._code_fd, size, address - CODE)
 
     def poke(self, address: int, data: bytes) -> bool:
-        """Write bytes with a single call, whatever threads do. False: the child has died."""
+        """Write bytes with a single call, whatever threads do. Returns False where the child has
+        died."""
         try:
             return os.pwrite(self._memory.fileno(), data, address) == len(data)
         except OSError:
@@ -134,8 +137,8 @@ class Child:
     ) -> None:
         """Change bytes of code by the product's protocols and its `apply`.
 
-        `goes_on` is where a thread goes on that meets a breakpoint; None where none can be used.
-        Raises Refused where the change has to wait, as for any program.
+        A thread that meets a breakpoint goes on at `goes_on`; with None no breakpoint is used.
+        Raises Refused where the change is refused, as for any program.
         """
         completion = None if goes_on is None else RemoteAddress(goes_on)
         if goes_on is not None:

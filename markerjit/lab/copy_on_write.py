@@ -12,7 +12,7 @@ from markerjit.quiesce.strategies import NONE
 
 
 def private_kib(pid: int) -> int:
-    """The KiB of the code's mapping that are the process's own, copied: Anonymous in smaps."""
+    """The KiB of the code's mapping that are private copies of the process: Anonymous in smaps."""
     with open(f"/proc/{pid}/smaps") as lines:
         is_code = False
         for line in lines:

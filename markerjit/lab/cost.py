@@ -1,7 +1,7 @@
 """(i) Dormant cost: predict, then measure.
 
-The measuring is the bench's, and so are its statistics: the same loop in several forms, one after
-the other in random order, as differences with intervals. Here is what is made of them.
+The bench measures, and has the statistics: the same loop in several forms, in rounds of random
+order, as differences with intervals. This module turns its result into an answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHOWN = {
     "5-byte no-op": "5-byte no-op",
     CALL: "call",
 }
-"""The bench's names of the forms, and those of the picture."""
+"""The names of the forms in the chart, by their names in the bench."""
 BENCH = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
     "from markerjit.apps.bench import brief; brief.main()"
@@ -35,7 +35,8 @@ BENCH = (
 
 
 def measured(tell: Tell) -> dict[str, Any]:
-    """A brief run of the bench. Raises MarkerError with the reason where there is none."""
+    """The result of a brief run of the bench. Raises MarkerError with the reason where the bench
+    ends without a result."""
     root = str(Path(__file__).parents[2])
     process = start(
         [sys.executable, "-P", "-c", BENCH, root, str(os.getpid()), str(SECONDS)],
@@ -58,7 +59,7 @@ def measured(tell: Tell) -> dict[str, Any]:
 
 
 def run_of(result: dict[str, Any]) -> Run:
-    """What the bench measured, as bars and a story."""
+    """The result of the bench as a run, with bars and a story."""
     forms = {form["name"]: form for form in result["forms"]}
     bars = tuple(Bar(shown, **_without_name(forms[name])) for name, shown in SHOWN.items())
     chart = Chart(
@@ -88,7 +89,7 @@ def _without_name(form: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer_of(chart: Chart) -> int | None:
-    """The choice that the intervals show; None where they show none."""
+    """The index of the choice that the intervals show; None where they cannot tell."""
     marker, call = chart.bar(SHOWN[MARKER]), chart.bar(SHOWN[CALL])
     if chart.noisy:
         return None
@@ -100,7 +101,7 @@ def answer_of(chart: Chart) -> int | None:
 
 
 def story_of(chart: Chart, level: float) -> str:
-    """The same in sentences; `level` is the time of an iteration without a marker, in ns."""
+    """The chart in sentences. `level` is the time of an iteration without a marker, in ns."""
     marker, call = chart.bar(SHOWN[MARKER]), chart.bar(SHOWN[CALL])
     if chart.noisy:
         return f"The bench gives {chart.noisy}. Try again when less runs here."
@@ -131,7 +132,7 @@ def runs(tell: Tell) -> Iterator[Run]:
 
 
 def happened(runs: tuple[Run, ...]) -> int | None:
-    """The choice that came true; None where the measurement cannot tell."""
+    """The index of the choice that came true; None where the measurement cannot tell."""
     (run,) = runs
     assert run.chart
     return answer_of(run.chart)

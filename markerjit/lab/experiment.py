@@ -1,7 +1,9 @@
-"""The values of the lab: an experiment, and what happened in its runs. Rendering is elsewhere.
+"""The values of the lab: an experiment, its runs and its outcome.
 
-The facts of a run are read from the child: its counts, the signal it died of, the bytes of its
-site.
+The facts of a run are read from the child: its counts, the signal that it died of, and the bytes of
+its site.
+
+What this does not do: render anything (markerjit/cli/lab.py, markerjit/web/page/lab.js).
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import disassemble
 
 Tell = Callable[[str, int, int], None]
-"""Progress: what runs, tries so far, and tries at most."""
+"""A callback for progress, with the name of the run, the tries so far, and the most tries."""
 
 
 class Picture(NamedTuple):
-    """The bytes at a site at one moment. `address` is of the first; `caption` says the moment."""
+    """The bytes at a site at one moment. `address` is that of the first byte, and `caption` names
+    the moment."""
 
     caption: str
     address: int
@@ -25,7 +28,7 @@ class Picture(NamedTuple):
 
     @property
     def assembly(self) -> list[str]:
-        """Its instructions; where the bytes are no whole instruction, `no instruction`."""
+        """The instructions, and `no instruction` for bytes at the end that are not a whole one."""
         instructions = disassemble(self.code, self.address)
         texts = [instruction.text for instruction in instructions]
         whole = sum(len(instruction.code) for instruction in instructions) == len(self.code)
@@ -33,7 +36,7 @@ class Picture(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A measured difference with its interval; `differs` where it is not called noise."""
+    """A measured difference with its interval. `differs` says that it is above the noise."""
 
     name: str
     value: float
@@ -43,8 +46,8 @@ class Bar(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Measured differences, drawn as bars. `floor` is the noise, in the unit of the caption, and
-    `noisy` the reason why nothing can be told from these; empty: there is none."""
+    """Measured differences, drawn as bars. `floor` is the noise, in the unit of the caption.
+    `noisy` is the reason why the measurement tells nothing, empty for a good one."""
 
     caption: str
     bars: tuple[Bar, ...]
@@ -59,15 +62,15 @@ class Chart(NamedTuple):
 class Run(NamedTuple):
     """A run of an experiment in one child.
 
-    name     the way in which it made its change
-    lacks    the safety that was left out; empty: none, it is the product's own way
-    tries    how many times the bytes were changed
-    counts   what the child, or its controller, counted, by what it is a count of
-    faults   how many of these are executions, or signals, of which there should be none
+    name     the way in which the change was made
+    lacks    the safety that was left out; empty for the product's own way, which lacks none
+    tries    the number of changes of the bytes
+    counts   the counts of the child or its controller, by their captions
+    faults   the number of things that went wrong, such as torn executions
     ending   `alive`, or the name of the signal that the child died of
     pictures the bytes of the site, in order
-    story    what happened, a sentence or two
-    chart    what was measured; None: nothing was
+    story    the run in a sentence or two
+    chart    the measured differences; None where nothing was measured
     """
 
     name: str
@@ -87,7 +90,7 @@ class Run(NamedTuple):
 
     @property
     def went_well(self) -> bool:
-        """Whether nothing went wrong that could be seen."""
+        """Whether the child lives and no fault was seen."""
         return self.ending == ALIVE and not self.faults
 
 
@@ -95,10 +98,11 @@ class Experiment(NamedTuple):
     """A guided experiment.
 
     letter       its name on the command line
-    question     with `choices` to predict from
+    question     asks for a prediction, which is one of `choices`
     conduct      makes the runs, each in a child of its own
-    happened     the index of the choice that came true in these runs; None: they cannot tell
-    forgiven     why a run that went well without its safety is no reason to leave it out
+    happened     returns the index of the choice that came true in these runs, or None where they
+                 cannot tell
+    forgiven     the reason not to leave the safety out although a run went well without it
     explanation  paragraphs
     references   manuals, kernel files, papers
     """
@@ -115,7 +119,7 @@ class Experiment(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The runs of an experiment, and the choice that came true."""
+    """The runs of an experiment, which tell the choice that came true."""
 
     experiment: Experiment
     runs: tuple[Run, ...]
@@ -132,7 +136,8 @@ class Outcome(NamedTuple):
 
 
 def conduct(experiment: Experiment, tell: Tell) -> Outcome:
-    """Make all runs of an experiment. Raises MarkerError where a child cannot be had or changed."""
+    """Make all runs of an experiment. Raises MarkerError where a child cannot be started or
+    changed."""
     return Outcome(experiment, tuple(experiment.conduct(tell)))
 
 

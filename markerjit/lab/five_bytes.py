@@ -1,7 +1,7 @@
-"""(c) Five bytes at once under a running thread, and then the breakpoint protocol on the same code.
+"""(c) Five bytes at once while a thread runs, and then the breakpoint protocol on the same code.
 
-The jump stands across two pages: its opcode and the low byte of its displacement on the first, the
-other three bytes on the second. The kernel copies a page at a time, so that its copy has two parts.
+The jump crosses a page: its opcode and the low byte of its displacement are on the first page, and
+the other three bytes on the second. The kernel copies page by page, so its copy has two parts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OLD, NEW, *MIXTURES = (assembled(SITE, [f"jmp {end:#x}"]) for end in (OLD_END, N
 
 
 def image() -> Image:
-    """A jump that loops. Where a mixture of both jumps leads, the thread is counted, and dies."""
+    """A loop through the jump. At the targets of both mixtures the thread is counted and dies."""
     made = Image(pages=4)
     made.add(ENTRY, f"jmp {SITE:#x}")
     made.put(SITE, OLD)
@@ -38,7 +38,7 @@ SPAN = Span(image, SITE, OLD, OLD_END, NEW, NEW_END, tuple(MIXTURES))
 
 
 def write(child: Child, code: bytes, _: int) -> bool:
-    """The dangerous way: all bytes with one call, and nobody is stopped."""
+    """The dangerous way: all bytes are written with one call, and no thread is stopped."""
     return child.poke(SITE, code)
 
 

@@ -1,11 +1,11 @@
-"""The sacrificial child: maps a page of code and runs threads in it until it dies or is ended.
+"""The sacrificial child: maps an image and runs threads in it until it dies or is ended.
 
 It is a program of its own and imports nothing of ours, so that it starts at once and has nothing to
-lose. Its parent maps the same words, and has the counts also when the child has died.
+lose. Its parent maps the same words, and can read the counts even after the child has died.
 
     host.py PARENT CODE_FD DATA_FD CODE DATA ENTRY HANDLER THREADS SECONDS
 
-It dies with its parent, has no core file, and ends by itself after SECONDS.
+It dies with its parent, leaves no core file, and ends by itself after SECONDS.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def main() -> None:
     parent, code_fd, data_fd, code, data, entry, handler, threads, seconds = map(int, sys.argv[1:])
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before that call
+    if os.getppid() != parent:  # the parent died before that call
         os._exit(1)
-    # 1 and not 0: a program that collects core files gets one unless the limit is 1 (core(5)).
+    # 1 and not 0: a core file is piped to a collecting program unless the limit is 1 (core(5))
     resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds * (threads + 1),) * 2)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -1,9 +1,9 @@
-"""A page of code for a sacrificial child, assembled here: the child needs no compiler.
+"""The code of a sacrificial child, assembled here, so that no compiler is needed.
 
-Where an image has no code it has `hlt`, which no program may execute: a thread that goes astray
-dies at once, by SIGSEGV. Counters and other words stand apart, in memory that the parent maps too.
+The rest of an image is `hlt`, which no program may execute: a thread that goes astray dies at once,
+by SIGSEGV. Counters and other words are apart from the code, in memory that the parent maps too.
 
-This does not run anything (child.py).
+What this does not do: run anything (child.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SCRATCH = DATA + 8 * PAGE  # of abi.SCRATCH_SIZE
 DATA_SIZE = 32 * PAGE
 
 WORDS = ("old", "new", "torn", "trapped", "goes_on", "inside", "left", "hold", "held")
-"""Words of eight bytes, which code names as `[rip + old]`."""
+"""The words of eight bytes from DATA on, which code names as `[rip + old]`."""
 
 ENTRY = CODE + 0x100
 HANDLER = CODE + 0x400
@@ -30,7 +30,9 @@ _RIP_IN_CONTEXT = 0xA8  # of struct ucontext, the third argument of a signal han
 
 
 class Image:
-    """Code from CODE on, of some pages."""
+    """The code at CODE, of some pages. `labels` are the addresses that it may name, and `gadgets`
+    those of the instructions that the product's remote calls need. `handler` is the address of the
+    SIGTRAP handler, 0 without one."""
 
     def __init__(self, pages: int = 1) -> None:
         self.bytes = bytearray(_HLT * (pages * PAGE))
@@ -52,14 +54,14 @@ class Image:
         self.bytes[address - CODE : address - CODE + len(code)] = code
 
     def add(self, address: int, *source: str) -> int:
-        """Assemble lines at an address, and return the one behind them."""
+        """Assemble lines at an address, and return the address after them."""
         code = assembled(address, source, self.labels)
         self.put(address, code)
         return address + len(code)
 
     def add_handler(self, site: int) -> None:
-        """A SIGTRAP handler, as the product's: a thread that met a breakpoint at the site goes
-        on at the address in `goes_on`. Any other breakpoint ends the child."""
+        """Add a SIGTRAP handler that works as the product's does: a thread that met a breakpoint
+        at the site goes on at the address in `goes_on`. Any other breakpoint ends the child."""
         rip = f"qword ptr [rdx + {_RIP_IN_CONTEXT:#x}]"
         self.handler = HANDLER
         self.labels["behind"] = site + 1
@@ -79,5 +81,5 @@ class Image:
 
 
 def assembled(address: int, source: Sequence[str], labels: dict[str, int] | None = None) -> bytes:
-    """The code of some lines at an address."""
+    """The code of lines that are assembled for an address."""
     return assemble(source, address, labels or {}).code

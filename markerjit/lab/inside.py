@@ -1,4 +1,4 @@
-"""(d) A thread stands in the middle of the span that is to become one instruction."""
+"""(d) A thread is in the middle of the span that is to become one instruction."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SITE = CODE + 0x200
 WAIT = SITE + 1
 SPAN = assembled(SITE, ["nop", "wait:", "pause", "jmp wait"])
 # Read from the second byte on, the displacement of this jump is `ud2` and then a store through a
-# null pointer: a thread that is in the middle dies wherever it is.
+# null pointer. So a thread in the middle dies wherever it is.
 NEW = assembled(SITE, [f"jmp {SITE + 5 + 0x0B0F:#x}"])
 LIMIT_S = 30
 
 
 def image() -> Image:
-    """A thread that enters the span, and waits in it for ever."""
+    """Code that enters the span and stays in it for ever."""
     made = Image()
     made.add(ENTRY, "xor eax, eax", f"jmp {SITE:#x}")
     made.put(SITE, SPAN)
@@ -29,9 +29,10 @@ def image() -> Image:
 
 
 def wait_until_inside(child: Child) -> None:
-    """Return when the thread is in the span, which it never leaves.
+    """Wait until the thread is in the span, which it never leaves.
 
-    The product's own look says so: it refuses even to compare the span meanwhile.
+    The product's own look tells it: while a thread is inside, even a change into the same bytes is
+    refused. Raises MarkerError where the thread does not arrive in time.
     """
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
@@ -45,7 +46,7 @@ def wait_until_inside(child: Child) -> None:
 
 
 def at_once(tell: Tell) -> Run:
-    """Write the jump, without a look at the threads."""
+    """The dangerous run: write the jump without a look at the threads."""
     name = "written without a look at the threads"
     tell(name, 1, 1)
     with Child(image()) as child:
@@ -75,7 +76,7 @@ def at_once(tell: Tell) -> Run:
 
 
 def with_a_look(tell: Tell) -> Run:
-    """The product's way: stop, look, and refuse while a thread is inside."""
+    """The safe run, by the product's way: stop, look, and refuse while a thread is inside."""
     name = "all threads stopped and looked at"
     tell(name, 1, 1)
     with Child(image()) as child:

@@ -1,4 +1,4 @@
-"""(j) The controller killed between the steps of a switch, and what it leaves."""
+"""(j) The controller killed between the steps of a switch, and the state that it leaves."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ MARKER = "lab_turn"
 PASSES = 100
 DIES_S = 10
 SWITCHES = (("off", "jump"), ("int3", "jump"))
-"""How the marker is on before, and how it is to be on."""
+"""The mode of the marker before the switch, and the mode that it is switched to."""
 
 
 def controller(pid: int, mode: str, steps: int) -> None:
-    """Make some steps of a switch, say how many there are in all, and die. Never returns."""
+    """Make some steps of a switch, each a stage of a `Stepper`, print the number of all steps, and
+    die. Never returns."""
     with Session(pid) as session, session.stepping(MARKER, mode=mode) as stepper:
         for _ in range(steps):
             stepper.step()
@@ -36,7 +37,8 @@ def controller(pid: int, mode: str, steps: int) -> None:
 
 
 def killed_after(pid: int, mode: str, steps: int) -> int:
-    """Run a controller that is killed after so many steps. The number of steps in all."""
+    """Run a controller that is killed after this many steps. Returns the number of all steps.
+    Raises MarkerError where the controller ends earlier."""
     arguments = [str(Path(__file__).parents[2]), str(pid), mode, str(steps)]
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from markerjit.lab import killed; "
@@ -53,14 +55,15 @@ def killed_after(pid: int, mode: str, steps: int) -> int:
 
 
 def status_of(pid: int) -> str:
-    """The line of `status` about what is left to repair; empty where there is nothing."""
+    """The line of `status` about a change that is left to repair; empty where there is none."""
     with Session(pid) as session:
         arena = session.arena()
         return (arena.to_mend if arena else None) or ""
 
 
 def passes_since(program: Program) -> int:
-    """The turns of the program's threads from now on, until there are PASSES or time is up."""
+    """The turns of the program's threads from now on, once they are PASSES or more; 0 if time is up
+    before that."""
     before, deadline = program.turns(), time.monotonic() + LIMIT_S
     while program.is_alive() and time.monotonic() < deadline:
         passes = program.turns() - before
@@ -71,13 +74,14 @@ def passes_since(program: Program) -> int:
 
 
 class Trial:
-    """A program whose controller is killed after some steps, and what was seen of it so far.
+    """A program whose controller is killed after some steps, with the observations so far.
 
-    moment    what was being done last
-    steps     of the controller; `total` is how many the switch has, None before that is known
-    pictures  the head of the site
+    moment    the phase of the trial, in words
+    steps     the number of steps after which the controller is killed
+    total     the number of steps of the whole switch, None before that is known
+    pictures  the head of the site at several moments
     passes    the turns of the threads after the kill, and after repair
-    faults    how many things are not as they have to be
+    faults    the number of observations that are not as they must be
     """
 
     def __init__(self, program: Program, before: str, mode: str, steps: int) -> None:
@@ -89,7 +93,8 @@ class Trial:
         self.faults = 0
 
     def make(self) -> str:
-        """Kill a controller and repair. The story. Raises MarkerError where the program dies."""
+        """Kill a controller, and repair. Returns the story. Raises MarkerError where the program
+        dies."""
         program = self._program
         with Session(program.pid) as session:
             if self._before != "off":
@@ -124,8 +129,8 @@ class Trial:
 
 
 def run_of(before: str, mode: str, steps: int) -> tuple[Run, int | None]:
-    """A child whose controller is killed, and the number of steps that the switch has, None where
-    the child died before that was known."""
+    """The run of a program whose controller is killed, and the number of all steps of the switch,
+    None where the program died before that was known."""
     with Program("lab_turns") as program:
         trial = Trial(program, before, mode, steps)
         try:

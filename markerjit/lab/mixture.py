@@ -1,7 +1,7 @@
-"""An instruction that is changed into another again and again, until a thread executes a mixture.
+"""Changing one instruction into another again and again, until a thread executes a mixture.
 
-An experiment brings the code and the dangerous way to write it. The safe way is here: the product's
-breakpoint protocol, with the cores synchronised after each of its steps, while the thread runs.
+An experiment brings the code and the dangerous way to write it. This module has the safe way: the
+product's breakpoint protocol, with the cores synchronised after each step, while the thread runs.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ SAFE_FLIPS = 200
 _DIES_S = 10
 
 Write = Callable[[Child, bytes, int], bool]
-"""Makes one change: to these bytes, whose instruction leads to that address. False: the child has
-died."""
+"""Makes one change: writes these bytes, whose instruction leads to that address. Returns False
+where the child has died."""
 
 
 class Span(NamedTuple):
     """The bytes that change.
 
-    image      a loop through them: it counts `old` and `new`, and `torn` where it then dies
-    old_end    where the old instruction leads; `new_end` likewise
-    mixtures   what a torn fetch may be of
+    image      makes a loop through the bytes. It counts `old` and `new`, and after a mixture it
+               counts `torn` and dies
+    old_end    the address to which the old instruction leads; `new_end` likewise
+    mixtures   the bytes that a torn fetch may have
     """
 
     image: Callable[[], Image]
@@ -40,12 +41,12 @@ class Span(NamedTuple):
     mixtures: tuple[bytes, ...]
 
     def form(self, number: int) -> tuple[bytes, int]:
-        """The bytes after change `number`, from 0, and where they lead."""
+        """The bytes after change `number`, counted from 0, and the address to which they lead."""
         return (self.old, self.old_end) if number % 2 else (self.new, self.new_end)
 
 
 def until_torn(span: Span, tell: Tell, name: str, lacks: str, most: int, write: Write) -> Run:
-    """Change the bytes in a dangerous way, until the child is seen to die or `most` times."""
+    """The run in which `write` changes the bytes until the child dies, but at most `most` times."""
     flips = 0
     with Child(span.image()) as child:
         while flips < most and not child.word("torn") and child.is_alive():
@@ -57,7 +58,7 @@ def until_torn(span: Span, tell: Tell, name: str, lacks: str, most: int, write: 
 
 
 def by_breakpoint(span: Span, tell: Tell) -> Run:
-    """Change the bytes by the product's protocol."""
+    """The run in which the product's protocol changes the bytes."""
     name = "breakpoint first, the thread running"
     with Child(span.image()) as child:
         for flip in range(SAFE_FLIPS):
@@ -73,8 +74,8 @@ def _changes(flips: int) -> str:
 
 
 def _run_of(span: Span, child: Child, name: str, lacks: str, flips: int, most: int) -> Run:
-    """What happened in a child. One whose memory is gone, so that there were fewer than `most`
-    changes, may take a moment until its parent is told of its death."""
+    """The outcome in a child. After fewer than `most` changes the child is dying, although its
+    parent may learn of that only a moment later."""
     counts = child.counts("old", "new", "torn", "trapped")
     ending = child.ending(_DIES_S if counts["torn"] or flips < most else 0)
     if counts["torn"]:

@@ -1,6 +1,6 @@
-"""(e) Forgetting to synchronise the cores: the breakpoint protocol, without a fence between steps.
+"""(e) Forgetting to synchronise the cores: the breakpoint protocol without a fence between steps.
 
-The code is that of experiment c, and so are the three writes. Only the fences are left out.
+The code and the three writes are those of experiment c. Only the fences are left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ FLIPS = 100_000
 
 
 def write(child: Child, code: bytes, end: int) -> bool:
-    """The dangerous way: int3, the tail, the first byte, and nothing between them."""
+    """The dangerous way: int3, the tail and the first byte are written without a fence between
+    them."""
     child.set_word("goes_on", end)
     writes = ((SITE, bytes([INT3])), (SITE + 1, code[1:]), (SITE, code[:1]))
     return all(child.poke(address, part) for address, part in writes)

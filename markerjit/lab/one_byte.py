@@ -1,4 +1,4 @@
-"""(a) One byte is enough: a marker's site, switched under running threads that nothing stops."""
+"""(a) One byte is enough: a marker's site is switched while threads run, and nothing stops them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORM = marker_form(Kind.JUMP, SITE, BODY)
 
 
 def image() -> Image:
-    """A loop around a site: `new` counts its body, `old` the way past it."""
+    """A loop through a site. `old` counts passes, and `new` executions of the body."""
     made = Image()
     made.add(ENTRY, f"jmp {SITE:#x}")
     made.put(SITE, FORM.head + FORM.tail)
@@ -30,7 +30,7 @@ def image() -> Image:
 
 
 def runs(tell: Tell) -> Iterator[Run]:
-    """One run, with nothing left out: there is nothing to leave out."""
+    """One run, which leaves no safety out: a change of one byte needs none."""
     off, on = FORM.head, next(iter(FORM.ways.values()))
     with Child(image(), threads=2) as child:
         for flip in range(FLIPS):

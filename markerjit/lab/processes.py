@@ -1,4 +1,5 @@
-"""The processes that experiments start. Another thread can end them, and so what waits for them."""
+"""The processes that experiments start. Another thread can kill them all, which also ends the
+waiting for them."""
 
 from __future__ import annotations
 
@@ -13,17 +14,18 @@ ALIVE = "alive"
 _END_S = 10
 _lock = threading.Lock()
 _running: dict[subprocess.Popen[bytes], int] = {}
-"""With a pidfd of each: a pid may be of another process when its own has been waited for."""
+"""The running processes, each with its pidfd: once a process was waited for, its pid may belong to
+another one."""
 
 
 def start(
     command: Sequence[str], *, stdin: int, stderr: int, pass_fds: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a process whose output is a pipe to us. `end` has to be called for it."""
+    """Start a process whose output is a pipe to us. The caller must call `end` for it."""
     with _lock:
         process = subprocess.Popen(
             command, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, pass_fds=pass_fds,
-            bufsize=0, start_new_session=True,  # Ctrl-C is for us, whose end is the process's
+            bufsize=0, start_new_session=True,  # Ctrl-C is for us, and the process ends with us
         )  # fmt: skip
         try:
             _running[process] = os.pidfd_open(process.pid)
@@ -42,16 +44,16 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def kill_all() -> None:
-    """Kill all that run. What waits for them goes on, and calls `end`."""
+    """Kill all running processes. The threads that wait for them go on, and call `end`."""
     with _lock:
         for pidfd in _running.values():
-            with suppress(ProcessLookupError):  # it has died, and was waited for
+            with suppress(ProcessLookupError):  # the process has died, and was waited for
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
 def ending_of(process: subprocess.Popen[bytes], wait_s: float) -> str:
-    """What became of our child within this time: `alive`, the name of the signal that it died of,
-    or its exit code."""
+    """The state of our child after waiting up to `wait_s` for its end: `alive`, the name of the
+    signal that it died of, or its exit code."""
     try:
         status = process.wait(wait_s) if wait_s else process.poll()
     except subprocess.TimeoutExpired:

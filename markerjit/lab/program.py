@@ -1,6 +1,6 @@
-"""A sacrificial program with markers, compiled with the product: the user may have no compiler.
+"""A sacrificial program with markers, compiled with the product, so that no compiler is needed.
 
-It ends with the `with`, and with the lab, however the lab ends.
+It ends with the `with`, and also with the lab, however the lab ends.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _NATIVE = Path(__file__).parents[1] / "_native" / "lab"
 
 
 def built(name: str) -> str:
-    """The path of a program, or shared object, of `_native/lab`. Raises MarkerError where it was
-    not built."""
+    """The path of a program or shared object in `_native/lab`. Raises MarkerError where it was not
+    built."""
     path = _NATIVE / name
     if not os.access(path, os.X_OK):
         raise MarkerError(f"{name} is not built; run make native, or install the package again")
@@ -30,8 +30,8 @@ def built(name: str) -> str:
 
 
 class Program:
-    """A program of `_native/lab`, which says how many turns its threads made. Raises MarkerError
-    where it was not built or does not start."""
+    """A program in `_native/lab` that reports the turns of its threads. Raises MarkerError where it
+    was not built or does not start."""
 
     def __init__(self, name: str) -> None:
         self._process = start(
@@ -58,23 +58,24 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The process id."""
         return self._process.pid
 
     def is_alive(self) -> bool:
-        """Whether it has not died yet."""
+        """Whether the program has not died yet."""
         return self._process.poll() is None
 
     def ending(self, wait_s: float = 0) -> str:
-        """`alive`, or the name of the signal that it died of, for which this waits so long."""
+        """`alive`, or the name of the signal that the program died of. Waits up to `wait_s` for its
+        death."""
         return ending_of(self._process, wait_s)
 
     def read(self, address: int, size: int) -> bytes:
-        """Bytes of its memory. Raises TargetGone when it has died."""
+        """Bytes of the program's memory. Raises TargetGone when it has died."""
         return self._memory.read(RemoteAddress(address), size)
 
     def turns(self) -> int:
-        """The turns of its threads so far. Raises MarkerError when it has died."""
+        """The turns that its threads have made so far. Raises MarkerError when it has died."""
         assert self._process.stdin
         try:
             self._process.stdin.write(b"\n")

@@ -14,14 +14,15 @@ BODY = CODE + 0x600
 PROBE = CODE + 0x700
 PASSES = 10_000
 LIMIT_S = 30
-OFF = assembled(SITE, ["test eax, 0x1000"])  # five bytes that do nothing here
+OFF = assembled(SITE, ["test eax, 0x1000"])  # five bytes without an effect here
 CALL = assembled(SITE, [f"call {PROBE:#x}"])
 JUMP = assembled(SITE, [f"jmp {BODY:#x}"])
 END = SITE + len(OFF)
 
 
 def image() -> Image:
-    """A leaf whose local is at rsp - 8. `torn` counts when it is not what was stored there."""
+    """A leaf function with a local at rsp - 8. `torn` counts the passes in which the local is
+    another value than was stored. The body steps over the red zone."""
     made = Image()
     made.add(ENTRY, f"jmp {SITE - 9:#x}")
     made.add(SITE - 9, "mov qword ptr [rsp - 8], 0x1234")
@@ -43,7 +44,8 @@ def image() -> Image:
 
 
 def run_with(tell: Tell, name: str, lacks: str, code: bytes, goes_on: int) -> Run:
-    """Switch the site on by the product's way, and let the probe be called many times."""
+    """The run with this code at the site: it is switched on by the product's way, and the probe is
+    called many times."""
     with Child(image()) as child:
         child.change(SITE, OFF, code, goes_on=goes_on)
         child.wait_for("new", PASSES, LIMIT_S, lambda new: tell(name, min(new, PASSES), PASSES))
@@ -72,7 +74,7 @@ def run_with(tell: Tell, name: str, lacks: str, code: bytes, goes_on: int) -> Ru
 
 
 def runs(tell: Tell) -> Iterator[Run]:
-    """A call at the site, and a jump to a body that steps over the red zone."""
+    """With a call at the site, and with a jump to a body that steps over the red zone."""
     yield run_with(tell, "a call at the site", "the step over the red zone", CALL, BODY)
     yield run_with(tell, "a jump to a body", "", JUMP, BODY)
 

@@ -1,4 +1,4 @@
-"""(k) Registers saved for a probe that is off: the price of an ordinary call in a body."""
+"""(k) Registers saved for a probe that is off: the cost of an ordinary call in a body."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Path(NamedTuple):
 
     @property
     def of_stack(self) -> int:
-        """How many of them push, pop or move the stack pointer."""
+        """The number of instructions that push, pop or move the stack pointer."""
         return sum(map(is_for_stack, self.instructions))
 
 
@@ -43,7 +43,7 @@ def is_for_stack(instruction: Instruction) -> bool:
 
 
 def purpose_of(instruction: Instruction) -> str:
-    """Why the function has an instruction: for the stack, as the marker's site, or for its work."""
+    """The purpose of an instruction: the stack, the marker's site, or the function's work."""
     if is_for_stack(instruction):
         return "stack"
     return "site" if instruction.text.startswith("jmp") else "work"
@@ -52,7 +52,7 @@ def purpose_of(instruction: Instruction) -> str:
 def code_of(function: str) -> bytes:
     """The compiled code of a function, without the part that the compiler split off. Raises
     MarkerError where it was not built."""
-    # 30 ms, which `lab list` need not wait for
+    # imported here, because the import takes 30 ms and `lab list` does not need it
     from elftools.elf.elffile import ELFFile
     from elftools.elf.sections import SymbolTableSection
 
@@ -69,8 +69,8 @@ def code_of(function: str) -> bytes:
 
 
 def path_of(code: bytes) -> Path:
-    """Follow the jumps from the entry to the return. Raises MarkerError for code that branches
-    otherwise: then this cannot say what is executed."""
+    """The instructions from the entry to the return, along the jumps. Raises MarkerError for code
+    with a conditional jump, whose way cannot be known."""
     by_address = {each.address: each for each in disassemble(code, FUNCTION)}
     at = FUNCTION
     path: list[Instruction] = []
@@ -87,7 +87,7 @@ def path_of(code: bytes) -> Path:
 
 
 def image(code: bytes) -> Image:
-    """A loop that calls the function: `old` counts the calls, `torn` results that are wrong."""
+    """A loop that calls the function. `old` counts the calls, and `torn` the wrong results."""
     made = Image()
     made.put(FUNCTION, code)
     made.add(
@@ -107,7 +107,7 @@ def image(code: bytes) -> Image:
 
 
 def run_of(tell: Tell, function: str, name: str) -> Run:
-    """Count the instructions of a function, and call it in a child."""
+    """The run of one function: its instructions are counted, and a child calls it."""
     code = code_of(function)
     path = path_of(code)
     with Child(image(code)) as child:
@@ -141,7 +141,8 @@ def runs(tell: Tell) -> Iterator[Run]:
 
 
 def happened(runs: tuple[Run, ...]) -> int:
-    """0 where the ordinary call costs a function instructions while it is off, else 1."""
+    """0 where a function executes more instructions with the ordinary call than with the preserving
+    one, otherwise 1."""
     _, ordinary, preserving = (run.counts["instructions executed"] for run in runs)
     return int(ordinary <= preserving)
 

@@ -14,7 +14,7 @@ from markerjit.lab.processes import ALIVE
 SITE = CODE + 0x200
 BODY = CODE + 0x600
 PROBE = CODE + 0x700
-OFF = assembled(SITE, ["test eax, 0x1000"])  # five bytes that do nothing here
+OFF = assembled(SITE, ["test eax, 0x1000"])  # five bytes without an effect here
 ON = assembled(SITE, [f"jmp {BODY:#x}"])
 END = SITE + len(OFF)
 WAIT = (
@@ -27,13 +27,13 @@ WAIT = (
     "leave:",
 )
 GONE = bytes(Image().bytes[:1])
-"""`hlt`: what an image has where it has no code."""
+"""`hlt`, which fills an image where it has no code."""
 LIMIT_S = 30
 
 
 def image() -> Image:
-    """A loop through a site that is on. Its probe waits while `hold` is not zero, and counts in
-    `held` how often it found so."""
+    """A loop through a site that is on. Its probe waits while `hold` is not zero, and counts its
+    turns of waiting in `held`."""
     made = Image()
     made.add(ENTRY, f"jmp {SITE:#x}")
     made.put(SITE, ON)
@@ -46,26 +46,27 @@ def image() -> Image:
 
 
 PROBE_CODE = bytes(image().bytes[PROBE - CODE : PROBE - CODE + 2])
-"""Its first instruction."""
+"""The first instruction of the probe."""
 
 
 def hold_inside(child: Child) -> None:
-    """Switch the site off while the thread is in the probe, and cannot leave it."""
+    """Switch the site off while the thread is in the probe and cannot leave it. Raises MarkerError
+    where no thread enters the probe in time."""
     child.set_word("hold", 1)
     deadline = time.monotonic() + LIMIT_S
     while child.is_alive() and not child.word("held"):
         if time.monotonic() > deadline:
             raise MarkerError(f"no thread entered the probe in {LIMIT_S} seconds")
-    child.change(SITE, ON, OFF, goes_on=END)  # the product's way: nobody else enters
+    child.change(SITE, ON, OFF, goes_on=END)  # the product's way: no other thread enters
 
 
 def take_away(child: Child) -> None:
-    """Overwrite the whole probe, as memory that is given back may be."""
+    """Overwrite the whole probe, as may happen to memory that is given back."""
     child.poke(PROBE, GONE * 0x20)
 
 
 def at_once(tell: Tell) -> Run:
-    """Switch the site off, and take the probe away."""
+    """The dangerous run: switch the site off, and take the probe away at once."""
     name = "taken away when the site is off"
     tell(name, 1, 1)
     with Child(image()) as child:
@@ -76,7 +77,8 @@ def at_once(tell: Tell) -> Run:
 
 
 def after_a_wait(tell: Tell) -> Run:
-    """Switch the site off, and wait until as many have left as have entered."""
+    """The safe run: switch the site off, wait until as many threads have left as have entered, and
+    take the probe away. Raises MarkerError where a thread does not leave in time."""
     name = "taken away when every thread has left"
     tell(name, 1, 1)
     with Child(image()) as child:
@@ -92,7 +94,7 @@ def after_a_wait(tell: Tell) -> Run:
 
 
 def run_of(child: Child, name: str, lacks: str, inside: int) -> Run:
-    """The outcome in a child: whether its thread died, or passed the site again."""
+    """The run of a child, by whether its thread died or passed the site again."""
     passed = child.word("old")
     child.wait_for("old", passed + 1000, LIMIT_S, lambda _: None)
     ending = child.ending()

@@ -1,8 +1,8 @@
-"""(b) Two bytes across a cache line, with one call, under a running thread.
+"""(b) Two bytes across a cache line, written with one call while a thread executes them.
 
-The site is `jmp first` and becomes `je second`, which is never taken. A thread that has the opcode
-of the old one and the operand of the new one jumps to `second`, which neither instruction does. The
-other mixture, `je first`, is not taken either and cannot be told from the new instruction.
+The site is `jmp first` and becomes `je second`, which is never taken. A thread that fetches the old
+opcode and the new operand jumps to `second`, which neither instruction does. The other mixture, `je
+first`, is not taken either and cannot be told from the new instruction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TORN = assembled(SITE, [f"jmp {TORN_END:#x}"])
 
 
 def image() -> Image:
-    """A loop through the site, with a zero flag that says: do not take `je`."""
+    """A loop through the site, with the zero flag clear, so that `je` is not taken."""
     made = Image()
     again = f"jmp {ENTRY:#x}"
     made.add(ENTRY, "or eax, 1", f"jmp {SITE:#x}")
@@ -39,7 +39,7 @@ SPAN = Span(image, SITE, OLD, OLD_END, NEW, NEW_END, (TORN,))
 
 
 def write(child: Child, code: bytes, _: int) -> bool:
-    """The dangerous way: all bytes with one call, and nobody is stopped."""
+    """The dangerous way: all bytes are written with one call, and no thread is stopped."""
     return child.poke(SITE, code)
 
 
