@@ -1,7 +1,7 @@
-"""A brief run of the bench: the cost of a dormant site, for the lab, in some seconds.
+"""A brief run of the bench, of some seconds, for the lab: the cost of a dormant site.
 
 It needs no compiler. Its loops were compiled with the product, from the bench's source, in the
-forms and layouts that a run with a compiler would have. Measuring and statistics are the bench's.
+forms and layouts that a run with a compiler would have. The bench measures, and has the statistics.
 
     python -m markerjit.apps.bench.brief PARENT SECONDS
 
@@ -64,7 +64,8 @@ def measure(seconds: float, progress: Progress) -> dict[str, Any]:
 
 
 def facts(comparison: Comparison) -> dict[str, Any]:
-    """What a comparison shows, in ns for an iteration of the loop; `differs` by the verdict."""
+    """The result of a comparison, in ns for an iteration of the loop. `differs` follows the
+    verdict."""
     part = results.part("hot", _TITLE, {"args": 2}, comparison, BRIEF_FORMS, {})
     (checked,) = report(results.whole({}, Measured([part], [], []))).parts
     layouts, rounds = checked.forms[0].samples.shape
@@ -83,7 +84,7 @@ def facts(comparison: Comparison) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run until all is printed, or the parent has died."""
+    """Measure and print the result. The process is killed when the parent dies."""
     parent, seconds = int(sys.argv[1]), float(sys.argv[2])
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before that call

@@ -1,16 +1,16 @@
-"""The time of a whole run of the bench: how much of it a step gets, and how far the run is.
+"""The time of a whole run of the bench: the part that a step gets, and the progress of the run.
 
-A run ends at about the time that was asked for, with all that is done besides measuring: compiling,
-starting programs, counting instructions. What these take is an estimate at first. Once some are
-done, the others of the same work are expected to take as many times their estimates: on a machine
-with other load, or one that has compiled all this before, the estimates are wrong by a factor. What
-is left is shared among the steps that measure.
+A run ends at about the time that was asked for, including the work besides measuring: compiling,
+starting programs, counting instructions. The times of these steps are estimates at first. On a
+machine with other load, or one that has compiled the same before, the estimates are wrong by a
+factor. So once some steps of a work are done, their factor is expected of its other steps too. The
+rest of the time is shared among the steps that measure.
 
-A piece that was begun and turns out to be slow is given up as soon as that is seen, not at its end:
-what it has compiled is kept for the next run. Only pieces of rank 0 are measured in any case.
+A piece that turns out to be slow is given up as soon as that is seen, and not at its end. The
+objects that it has compiled are kept for the next run. Pieces of rank 0 are always measured.
 
-The bar is the time that has passed beside what is still expected. Of a run that leaves out what
-does not fit, that is no more than the asked time, or the piece at hand. The bar never goes back.
+The bar compares the time that has passed with the time that is still expected. A run that leaves
+out pieces expects no more than the asked time, or the current piece. The bar never goes back.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ from collections.abc import Callable, Sequence
 from markerjit.apps.bench.sampling.plan import OutOfTime, Piece, Step
 
 Show = Callable[[str, float], None]
-"""Called with what is being done, and the part of the whole run that is done, from 0 to 1."""
+"""Called with the title of the current step, and the part of the whole run that is done, from 0 to
+1."""
 _ENOUGH = 0.25
-"""The part of a step's planned time with which it is worth beginning."""
+"""The part of a step's planned time that must be available to begin it."""
 _OVER = 1.1
 """The part of the run's time at which a piece that still measures is given up."""
 _TELLING = 0.05
-"""The part of the run's time after which a step tells how long the whole of it takes."""
+"""The part of the run's time after which a step shows how long the whole of it takes."""
 _QUICKEST = 0.2
-"""Of an estimate, what is expected at least: what is cached may be followed by what is not."""
+"""The least part of an estimate that is expected, because work that is not cached may follow work
+that is."""
 
 
 class Course:
-    """The pieces of a run in order, of which `show` tells, and the `seconds` for all of them."""
+    """The pieces of a run, in order, and the `seconds` for all of them. `show` is called with the
+    progress. With `may_leave`, pieces that do not fit are left out."""
 
     def __init__(
         self,
@@ -54,12 +57,12 @@ class Course:
         self._began = self._step_began = clock()
         self._estimated: dict[str, float] = defaultdict(float)
         self._took: dict[str, float] = defaultdict(float)
-        """Of the steps that do not measure, by their work."""
+        """The estimated and the real seconds of the steps that do not measure, by their work."""
         self._done = 0.0
 
     def tell(self, title: str, done: float) -> None:
-        """So much of a step is done. What is no step counts as a part of the one before it. Raises
-        OutOfTime where its piece has to be left out."""
+        """Note that this part of a step is done. A title that is not a step's counts as a part of
+        the previous step. Raises OutOfTime where the piece of the step has to be left out."""
         self._reach(title)
         self._check(title, done)
         passed = self._clock() - self._began
@@ -72,26 +75,26 @@ class Course:
         self._show(title, self._done)
 
     def grant(self, title: str, planned: float) -> float:
-        """The seconds for a step that measures: its part of what is left. It may be asked for
-        before the step has begun."""
+        """The seconds for a step that measures, which are its share of the time that is left. The
+        step need not have begun."""
         measuring = {step.title: step.seconds for step in self._affordable() if not step.is_fixed}
         if title not in measuring:
             return 0.0 if any(step.title == title for step in self._left) else planned
         return self._for_measuring() * planned / sum(measuring.values())
 
     def has_room(self, steps: Sequence[Step]) -> bool:
-        """Whether these steps can be expected to end in time, also where they measure for less time
+        """Whether these steps can be expected to end in time, if need be by measuring for less time
         than was planned."""
         return self._least(steps) <= self._time_left()
 
     def leave(self, steps: Sequence[Step]) -> None:
-        """Leave steps out, also one that was begun."""
+        """Leave steps out, even one that has begun."""
         if self._left and self._left[0] in steps:
             self._step_began = self._clock()
         self._left = [step for step in self._left if step not in steps]
 
     def _check(self, title: str, done: float) -> None:
-        """Raise OutOfTime where the step at hand shows that its piece does not end in time."""
+        """Raise OutOfTime where the current step shows that its piece does not end in time."""
         if not self._may_leave or not self._left or self._left[0].title != title:
             return
         step = self._left[0]
@@ -110,7 +113,7 @@ class Course:
             raise OutOfTime(title)
 
     def _reach(self, title: str) -> None:
-        """Take what comes before a step as done, and learn from it."""
+        """Note that the steps before this one are done, and learn from their times."""
         if not self._left or title == self._left[0].title:
             return
         if all(step.title != title for step in self._left):
@@ -133,12 +136,13 @@ class Course:
         return next(piece for piece in self._pieces if step in piece.steps)
 
     def _of_piece_at_hand(self) -> list[Step]:
-        """What is left of the piece at hand."""
+        """The steps of the current piece that are left."""
         own = self._piece_of(self._left[0]).steps
         return [step for step in self._left if step in own]
 
     def _affordable(self) -> list[Step]:
-        """What is left and can be expected to end in time: all, where nothing may be left out."""
+        """The steps that are left and can be expected to end in time. Where nothing may be left
+        out, these are all."""
         if not self._may_leave or not self._left:
             return self._left
         steps = self._of_piece_at_hand()
@@ -151,7 +155,7 @@ class Course:
         return steps
 
     def _least(self, steps: Sequence[Step]) -> float:
-        """The least seconds that steps which have not begun take."""
+        """The least seconds of steps that have not begun."""
         return self._fixed(steps) + self._least_measuring(steps)
 
     def _least_measuring(self, steps: Sequence[Step]) -> float:
@@ -161,7 +165,8 @@ class Course:
         return max(self._time_left() - self._fixed_ahead(self._affordable()), 0.0)
 
     def _fixed_ahead(self, steps: list[Step]) -> float:
-        """The seconds of those steps that do not measure, the one at hand without what it took."""
+        """The seconds of the steps that do not measure, without those that the current step has
+        taken."""
         if not steps or not steps[0].is_fixed:
             return self._fixed(steps)
         spent = self._clock() - self._step_began
@@ -171,7 +176,8 @@ class Course:
         return sum(step.seconds * self._slowness(step.work) for step in steps if step.is_fixed)
 
     def _slowness(self, work: str) -> float:
-        """How many times its estimate a work takes. What was not done yet is as all that was."""
+        """The factor by which a work takes longer than its estimate. For a work that was not done
+        yet it is the factor of all work that was."""
         own = work in self._estimated
         estimated = self._estimated[work] if own else sum(self._estimated.values())
         took = self._took[work] if own else sum(self._took.values())

@@ -32,7 +32,7 @@ _KEYS = (("instr.", "instructions"), ("hot B", "hot_bytes"), ("all B", "bytes"),
 
 
 _OTHERS = (active_html, toggle_html, reading_html)
-"""Kinds of cost that have a module of their own, with its KIND, words and sections."""
+"""The modules of kinds of cost that have one of their own, with their KIND, words and sections."""
 _STRIPS = (
     "A mark is the cost of a form, hollow where it cannot be told from zero; the bar is its 95 % "
     "interval. Behind it each dot is the difference in one round: a group of dots for each "
@@ -64,7 +64,7 @@ Others = list[tuple[ModuleType, list[Part]]]
 
 
 def _by_kind(whole: Report) -> tuple[Report, Others]:
-    """The dormant costs, and the others."""
+    """The report of the dormant costs, and the parts of the other kinds."""
     others = [
         (kind, parts)
         for kind in _OTHERS
@@ -158,7 +158,7 @@ def _noise(parts: Iterable[Part]) -> str:
 
 
 def _grid(parts: list[Part]) -> str:
-    """Forms by numbers of sites, as figures: lines that lie on each other cannot be read."""
+    """A table of forms by numbers of sites, because lines that lie on each other cannot be read."""
     parts = sorted(parts, key=lambda part: part.sites)
     names = dict.fromkeys(form.name for part in parts for form in part.forms)
     head = "".join(f"<th>{part.sites:.0f} sites</th>" for part in parts)
@@ -189,7 +189,7 @@ def _small(dormant: Report) -> list[Part]:
 
 
 def _levels(part: Part) -> str:
-    """The own times of the baselines."""
+    """The times of the baselines themselves."""
     names = dict.fromkeys(form.baseline for form in part.forms)
     levels = {form.name: form.level.value for form in part.forms}
     text = ", ".join(f"{name} takes {levels[name]:.2f} ns" for name in names)
@@ -246,7 +246,7 @@ def _instruction(instruction: Instruction) -> str:
 
 
 def _more(form: Measured, against: Measured, key: str) -> str:
-    """A size as a difference to the baseline; of the baseline itself, all of it in brackets."""
+    """A size as a difference to the baseline. The size of the baseline itself is in brackets."""
     own, base = getattr(form, key), getattr(against, key)
     if own is None or base is None:
         return "–"
@@ -257,7 +257,8 @@ def _more(form: Measured, against: Measured, key: str) -> str:
 
 
 def _verdicts(whole: Report) -> Iterator[str]:
-    """The verdicts of all comparisons but those of switching, which have tables of their own."""
+    """The verdicts of all comparisons, except those of switching, which have tables of their
+    own."""
     parts = [part for part in whole.parts if part.kind != toggle_html.KIND]
     if not parts:
         return

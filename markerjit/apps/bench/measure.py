@@ -1,4 +1,4 @@
-"""A whole run of the bench: each kind of cost that is asked for, one after the other."""
+"""A whole run of the bench: the kinds of cost that are asked for, one after the other."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NATIVE = Path(markerjit.__file__).parent / "_native"
 
 
 class Kind(NamedTuple):
-    """A kind of cost: the function that measures it, which gives a result for each of its pieces;
+    """A kind of cost: the function that measures it, which yields a result for each of its pieces,
     its share of the time, and the names of its forms. A usual kind is measured unless others are
     asked for."""
 
@@ -85,8 +85,8 @@ class Run(NamedTuple):
 
 
 def run(plan: Plan, show: Show) -> Run:
-    """Measure. Where that is interrupted, the result has the comparisons that were complete; there
-    is none without one. Raises Refused, DoesNotCompile, KeyboardInterrupt."""
+    """Measure. The result of an interrupted run has the comparisons that were complete. Raises
+    KeyboardInterrupt where none was, Refused, and DoesNotCompile."""
     if shutil.which(plan.compiler) is None:
         raise Refused(f"{plan.compiler} is not here; apt-get install gcc, or name one with --cc")
     kinds = list(_kinds(plan))
@@ -156,8 +156,8 @@ def _left(
 
 
 def _kinds(plan: Plan) -> Iterator[Kind]:
-    """The kinds with a form that was asked for, or without a choice of forms. Raises Refused for a
-    name that no form has."""
+    """The kinds of the plan, without those whose forms were all left out by a choice of forms.
+    Raises Refused for a pattern that matches no form."""
     kinds = [KINDS[name] for name in plan.kinds or USUAL]
     if plan.source:
         kinds = [_OWN]

@@ -64,7 +64,8 @@ def known_cost(control: Mapping[str, Any]) -> str:
 
 
 def show_comparison(before: Run, after: Run, console: Console) -> None:
-    """Two runs: for each form and setting of both, what it cost, and whether that differs."""
+    """Print a comparison of two runs: for each form and setting of both, its costs, and whether
+    they differ."""
     for name, run in (("before", before), ("after", after)):
         for line in about(run["machine"]):
             console.print(f"{name}: {line}", highlight=False)
@@ -89,8 +90,8 @@ def show_comparison(before: Run, after: Run, console: Console) -> None:
 
 
 def _compared(before: Part, after: Part) -> Iterator[tuple[str, ...]]:
-    """The costs of each form before and after. Of a switch, whose baseline is not zero, it is the
-    whole time."""
+    """The costs of each form before and after. For a switch this is its whole time, because its
+    baseline is not zero."""
     is_whole = after.kind == toggle.KIND
     unit = figures.TIME if is_whole else figures.unit(after.unit)
     slack = max(before.floor, after.floor)
@@ -104,7 +105,7 @@ def _compared(before: Part, after: Part) -> Iterator[tuple[str, ...]]:
 
 
 def changed(before: Estimate, after: Estimate, slack: float) -> str:
-    """Whether two costs differ: not where their intervals meet, or nearly do."""
+    """Whether two costs differ, in words. They do not if their intervals meet, or nearly do."""
     if after.low - before.high > slack:
         return "more expensive"
     if before.low - after.high > slack:
@@ -113,7 +114,7 @@ def changed(before: Estimate, after: Estimate, slack: float) -> str:
 
 
 def about(machine: Mapping[str, Any]) -> Iterator[str]:
-    """The machine, in lines. A fact that a file does not have is a question mark."""
+    """The machine, in lines. A fact that is missing in a file is a question mark."""
     facts = {name: machine.get(name, "?") for name in _MACHINE}
     yield (
         "{processor} (family {family}), {cpus} CPUs, virtual machine: {virtual machine}, "
@@ -132,8 +133,8 @@ def _loaded(load: object) -> str:
 
 
 def table(part: Mapping[str, Any], width: int) -> Table:
-    """The table of one comparison. Where there is not much room, two of the sizes of code are left
-    to wider ones and to files."""
+    """The table of one comparison. A narrow table leaves out two of the sizes of code, which wider
+    ones and files have."""
     names = [form["name"] for form in part["forms"]]
     code = _CODE if any("bytes" in form for form in part["forms"]) else {}
     if width < WIDE:
@@ -170,7 +171,8 @@ def table(part: Mapping[str, Any], width: int) -> Table:
 
 
 def _size(form: Mapping[str, Any], base: Mapping[str, Any], key: str) -> str:
-    """A size of code, beside that of the baseline; of data as it is."""
+    """A size of code as the difference to that of the baseline. A size of data is shown as it
+    is."""
     if form.get(key) is None or base.get(key) is None:
         return "–"
     is_whole = form is base or key == "data_bytes"

@@ -1,11 +1,10 @@
-"""Breakpoints from outside, by ptrace: gdb, and our own smallest tracer
+"""Breakpoints from outside, by ptrace: gdb, and our own minimal tracer
 (native/bench/active/tracer.c).
 
-Both are processes that end when we do. Most of their cost is that the kernel has to change from
-one process to the other and back. Beside one thread our tracer is bound to that thread's CPU, for
-without that a stop costs five times as much whenever the kernel has it run on another one. Beside
-several no CPU is the nearest to all of them, and it runs where the kernel likes. gdb is left as a
-user would have it.
+Both are processes that end when we do. Most of their cost is the switch of the kernel from one
+process to the other and back. With one thread, our tracer is bound to that thread's CPU. Otherwise
+a stop costs five times as much whenever the kernel runs the tracer on another CPU. With several
+threads no CPU is near to all of them, and the kernel chooses. gdb runs as a user would run it.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ _READY_S, _END_S = 60, 20
 
 
 class Tracer(Child):
-    """A process that counts breakpoints at one-byte no-ops. Raises NotPermitted. When it is
-    closed, the traced process runs on, with breakpoints that kill."""
+    """A process that counts breakpoints at one-byte no-ops. Raises NotPermitted. After it is
+    closed, the traced process runs on, and any breakpoint left in it is fatal."""
 
     def __init__(self, program: Path, pid: int, places: Sequence[int]) -> None:
         try:
@@ -64,8 +63,8 @@ class Tracer(Child):
 
 class Gdb:
     """gdb, attached to a process, with a breakpoint at each place. Its commands and its output are
-    files of a directory. (It prints at most stops, and would block in the middle of one on a pipe
-    that is full.) Raises Unsupported, NotPermitted."""
+    files in a directory. (gdb prints at most stops. On a full pipe it would block in the middle of
+    one.) Raises Unsupported, NotPermitted."""
 
     def __init__(self, pid: int, places: Sequence[int], directory: Path) -> None:
         program = shutil.which("gdb")
@@ -100,11 +99,11 @@ class Gdb:
         return hits_in(self._output.read_text(errors="replace"), self._places)
 
     def close(self) -> None:
-        """End it. The process that it traced runs on, with breakpoints that kill."""
+        """End gdb. The traced process runs on, and any breakpoint left in it is fatal."""
         end(self._process)
 
     def _wait_ready(self) -> None:
-        """Until it is about to let the process go on: that waits for whatever it still does."""
+        """Wait until gdb is about to resume the process, which waits for the rest of gdb's work."""
         deadline = time.monotonic() + _READY_S
         while "ready" not in (lines := self._output.read_text(errors="replace").splitlines()):
             is_over = self._process.poll() is not None
@@ -134,7 +133,7 @@ def _end_with_us() -> None:
 
 
 def _yama() -> str:
-    """A possible reason."""
+    """A possible reason why ptrace is not permitted."""
     try:
         scope = _YAMA.read_text().strip()
     except OSError:

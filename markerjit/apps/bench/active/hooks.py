@@ -1,8 +1,8 @@
-"""Hooks of functions by other tools: Frida's, those of uftrace, and XRay's.
+"""Hooks of functions by other tools: Frida, uftrace and XRay.
 
-uftrace records into files of its own, and counts what it finds there. The hooks of the others hit a
-marker (native/bench/active/hooks.h), so markerjit counts them. Frida is a package of PyPI, which
-nothing else of markerjit needs: it is imported where it is asked for.
+uftrace records into files of its own, and counts the calls in them. The hooks of the others hit a
+marker (native/bench/active/hooks.h), so markerjit counts them. Frida is a package on PyPI. Nothing
+else in markerjit needs it, so it is imported only when it is asked for.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ rpc.exports = {
 
 
 class Hooked(NamedTuple):
-    """The address of a function, and whether its exit is hooked, too."""
+    """The address of a function, and whether its exit is also hooked."""
 
     address: int
     exits: bool
@@ -92,7 +92,7 @@ def recorded_by_uftrace(directory: Path) -> int:
 
 
 def calls_in(text: str) -> int:
-    """The calls of the bench's functions in what `uftrace report` says."""
+    """The calls of the bench's functions in the output of `uftrace report`."""
     return sum(map(int, re.findall(r"(\d+)\s+bench_place\b", text)))
 
 

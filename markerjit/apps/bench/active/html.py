@@ -31,7 +31,8 @@ _LINES = (
 
 
 def sections(parts: Sequence[Part], figure: Figure) -> Iterator[str]:
-    """Plots of all of them, and what their forms are; `figure` makes a section of one."""
+    """Plots of all parts, and the descriptions of their forms. `figure` makes a section of a
+    drawing."""
     if not parts:
         return
     values = plots.value_range(parts)

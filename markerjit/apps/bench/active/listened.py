@@ -64,8 +64,8 @@ FUNCTIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ENTRY: ("", {"fields": ["arg0", "arg1"]}),
     LEAVING: (":return", {"fields": ["ret", "dur", "arg0", "arg1"]}),
 }
-"""Listeners of functions: what stands behind the name in that of the event, and how it is listened
-to."""
+"""Listeners of functions: the end of the name of their event, and the options with which they are
+switched on."""
 
 UPROBES: Mapping[str, tuple[Probed, ...]] = {
     UPROBE: (Probed(),),
@@ -77,10 +77,10 @@ UPROBES: Mapping[str, tuple[Probed, ...]] = {
         Probed(record=True), Probed(record=True, is_return=True),
     ),
 }  # fmt: skip
-"""Listeners in the kernel: the probes at each place, which all have to count the same."""
+"""Listeners in the kernel: the probes at each place, whose counts must all be equal."""
 
 DEPTHS = (5, 20, 60)
-"""Frames of a deep stack: what a frame costs is the difference by these."""
+"""The depths of deep stacks, in frames. The cost of a frame is the difference between these."""
 
 QUESTIONS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
     "ask_no": ({"where": "a < -2000000000"}, False),
@@ -100,12 +100,12 @@ MODES = ("jump", "nop", "pointer")
 
 
 class Listened(NamedTuple):
-    """A form, its listener, and what else there is to know of it.
+    """A form and its listener.
 
     marker     the beginning of its markers' names, "" where it has no marker
     size       the most bytes that one execution takes in a ring
-    provider   that of its USDT probes
-    exits      whether a marker is hit at the exit, too
+    provider   the provider of its USDT probes
+    exits      whether a marker is also hit at the exit
     is_shared  whether the objects of all layouts have one marker
     """
 
@@ -128,7 +128,8 @@ class Listened(NamedTuple):
 
     @property
     def is_counted(self) -> bool:
-        """Whether the listener counts executions: not where a question is answered with no."""
+        """Whether the listener counts executions. It does not where the answer of a question is
+        no."""
         return self.by not in QUESTIONS or QUESTIONS[self.by][1]
 
     @property
@@ -224,14 +225,14 @@ def _function(by: str, name: str, size: int, what: str) -> Listened:
 
 
 SLEDS = ("-fxray-instrument", "-fxray-instruction-threshold=1000000", "-fxray-ignore-loops")
-"""XRay's no-ops in functions that ask for them, and in no others."""
+"""Flags for XRay's no-ops in the functions that ask for them, and in no others."""
 
 
 def _hooked(
     name: str, by: str, hook: str, flags: Sequence[str], what: str,
     *, marker: str = "", events: int = 0, compiler: str = "",
 ) -> Listened:  # fmt: skip
-    """A form with a function that compilers or other tools hook. Each event is a marker's."""
+    """A form with a function that compilers or other tools hook. Each event is that of a marker."""
     own = ("-DBENCH_FORM=hooked", f"-DBENCH_HOOK={hook}", f"-DBENCH_EVENTS={events}", *flags)
     package = compiler and "clang"
     form = Form(f"function by {name}", own, what, compiler, package=package, is_usual=False)
@@ -322,7 +323,7 @@ _HOOKED = (
     _hooked("uprobe and uretprobe, entry and exit recorded", "uprobe and uretprobe that record",
             "push", (), "a record of perf at the entry and one at the exit"),
 )  # fmt: skip
-"""Functions by the hooks of compilers and other tools. Those that record by our recorder hit a
+"""Forms of functions that compilers and other tools hook. The forms that use our recorder hit a
 marker, which is traced."""
 
 FORMS = (
@@ -388,5 +389,5 @@ FIRST = frozenset((
     "jump, record", "jump, a question that says no", "jump, flight recorder", "int3, count",
     "int3, record", "uprobe, 1-byte no-op", "ptrace",
 ))  # fmt: skip
-"""The forms of a first look: the mode and the probes that most users have, and a peer of each kind
-that starts quickly."""
+"""The forms of a first look: the usual mode and probes, and of each kind a peer that starts
+quickly."""

@@ -1,7 +1,7 @@
 """Listeners: switched on while their forms are measured, and then asked for their counts.
 
-Each is a context manager for a crew whose loops have the places. It gives a `Listener`, which has
-the hits of each form by its own count, and the work that is due after a loop has run.
+Each is a context manager for a crew whose loops have the places. Its value is a `Listener`, which
+has its own count of the hits of each form, and the work to do after a loop has run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RING_SIZE = 1 << 20
 """Bytes of a trace for each CPU: the default of a session."""
 _LAPS = 1.2
 _SMALL_RING = 1 << 16
-"""Full at once, and always in the cache of a core."""
+"""The bytes of a ring that is full at once, and always in the cache of a core."""
 
 
 class Loops(NamedTuple):
@@ -54,9 +54,9 @@ class Loops(NamedTuple):
 class Listener(NamedTuple):
     """A listener at work.
 
-    hits    by form, the hits of its places; called once, at the end
+    hits    returns the hits of the places by form; called once, at the end
     after   to be called after a loop of its forms has run
-    before  to be called before one runs, with the number of threads
+    before  to be called before such a loop runs, with the number of threads
     """
 
     hits: Callable[[], dict[str, int]]
@@ -129,7 +129,7 @@ def recording(name: str) -> Opening:
 
 
 def function(name: str) -> Opening:
-    """Functions that nobody prepared, which need a process of their own."""
+    """A listener of functions without markers, which needs a process of its own."""
 
     @contextmanager
     def opening(loops: Loops, place: Place) -> Iterator[Listener]:
@@ -159,14 +159,15 @@ def hooked(loops: Loops, place: Place) -> Iterator[Listener]:
 
 @contextmanager
 def hooked_by_xray(loops: Loops, place: Place) -> Iterator[Listener]:
-    """The same of XRay's handler, of which a process has one. Raises MarkerError."""
+    """The markers that XRay's handler hits, traced. A process has only one such handler. Raises
+    MarkerError."""
     with hooked(loops, place) as listener:
         yield listener
 
 
 @contextmanager
 def hooked_by_frida(loops: Loops, place: Place) -> Iterator[Listener]:
-    """The same of callbacks of Frida. Raises MarkerError."""
+    """The markers that Frida's callbacks hit, traced. Raises MarkerError."""
     functions = [
         hooks.Hooked(address, form.exits) for form in loops.forms for address in loops.places(form)
     ]
@@ -219,7 +220,7 @@ def flight(loops: Loops, place: Place) -> Iterator[Listener]:
 
 @contextmanager
 def flight_in_cache(loops: Loops, place: Place) -> Iterator[Listener]:
-    """The same with a small ring. Raises MarkerError."""
+    """A flight recorder of markerjit with a small ring. Raises MarkerError."""
     with _flight(loops, listened.FLIGHT_HOT, _SMALL_RING) as listener:
         yield listener
 
@@ -234,8 +235,8 @@ def _flight(loops: Loops, name: str, ring_size: int) -> Iterator[Listener]:
 
 @contextmanager
 def full(loops: Loops, place: Place) -> Iterator[Listener]:
-    """A trace whose rings are full and never drained: each event is lost, and counted as that.
-    Raises MarkerError."""
+    """A trace whose rings are full and never drained, so that each event is lost and counted as
+    lost. Raises MarkerError."""
     with (
         markerjit.attach(loops.crew.pid, ring_size=_SMALL_RING) as session,
         session.trace(f"*_{listened.FULL}_*") as stream,
@@ -263,8 +264,8 @@ def _kept(session: markerjit.Session) -> int:
 
 
 def _counts(session: markerjit.Session, loops: Loops, *, lose: bool = False) -> dict[str, int]:
-    """The counts of the runtime, by form. Raises MarkerError where events were lost, unless they
-    are to `lose` them."""
+    """The counts of the runtime, by form. Raises MarkerError where events were lost; with `lose`
+    that is intended."""
     by_name = {marker.name: marker for marker in session.statistics()}
     counts = {}
     for form in loops.forms:
@@ -295,7 +296,7 @@ def _fill_rings(loops: Loops, name: str, drain: Callable[[], None]) -> None:
 
 @contextmanager
 def kernel(loops: Loops, place: Place) -> Iterator[Listener]:
-    """Uprobes that count, or record, too. Raises MarkerError."""
+    """Uprobes that count, some of which also record. Raises MarkerError."""
     crew = loops.crew
     spots = [
         (form, [uprobes.spot_at(crew.pid, address, **probe._asdict())
@@ -332,7 +333,7 @@ def ptrace(loops: Loops, place: Place) -> Iterator[Listener]:
 
 @contextmanager
 def gdb(loops: Loops, place: Place) -> Iterator[Listener]:
-    """Breakpoints of gdb, which says what it has counted when the program has ended. Raises
+    """Breakpoints of gdb, which prints its counts after the program has ended. Raises
     MarkerError."""
     (form,) = loops.forms
     debugger = debuggers.Gdb(loops.crew.pid, loops.places(form), place.directory)
@@ -365,7 +366,7 @@ def ust(loops: Loops, place: Place) -> Iterator[Listener]:
 def own_crew(
     paths: Sequence[Path], cpus: Sequence[int], place: Place
 ) -> Iterator[tuple[Crew, Place]]:
-    """A crew of these objects, as most listeners want it."""
+    """A crew of these objects, as most listeners need it."""
     with closing(Crew(place.programs / "active" / "crew", paths, cpus)) as crew:
         yield crew, place
 
@@ -431,11 +432,11 @@ LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
     (gdb, (listened.GDB,)),
     (ust, (listened.LTTNG, listened.LTTNG_TID)),
 )
-"""Each with a crew of its own, and the forms that this crew has."""
+"""The listeners, each with a crew of its own, and the names of the listeners of its forms."""
 
 CREWS: Mapping[Opening, Starting] = {
     ust: crew_of_lttng,
     hooked_by_uftrace: crew_of_uftrace,
     hooked_by_xray: crew_of_xray,
 }
-"""The crews that are not started as all others are."""
+"""The crews that are started in a special way."""

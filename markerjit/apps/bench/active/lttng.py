@@ -1,7 +1,7 @@
 """LTTng-UST while it records: a session daemon of our own, which ends with us.
 
 The daemon, its sockets and its traces are in a folder of ours. Root's daemon has fixed places in
-/run, which are not ours to take, so where we are root the daemon and the traced program run as
+/run, which are not ours to use. So if we are root, the daemon and the traced program run as
 `nobody`.
 
     with folder() as directory:
@@ -11,8 +11,8 @@ The daemon, its sockets and its traces are in a folder of ours. Root's daemon ha
             ...
             tracer.recorded("name")
 
-What this does not do: sessions that overwrite. LTTng does not count the events that are gone then,
-so nothing could say whether a figure is of all of them.
+What this does not do: sessions that overwrite. LTTng does not count overwritten events, so nothing
+could tell whether a figure covers all events.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TOOLS = {
     "babeltrace2": "babeltrace2",
 }
 _RING_SIZE = 1 << 23
-"""Bytes for each CPU: what comes while the consumer waits for a CPU has room."""
+"""Bytes for each CPU, enough for the events that arrive while the consumer waits for a CPU."""
 _SUB_BUFFERS = 4
 _START_S, _END_S = 20, 10
 _PR_SET_PDEATHSIG = 1
@@ -48,7 +48,7 @@ _LIBC = ctypes.CDLL(None)
 
 
 class Account(NamedTuple):
-    """The user and the environment of all that has to do with LTTng, and its folder."""
+    """The user and the environment of LTTng and the traced program, and their folder."""
 
     folder: Path
     environment: Mapping[str, str]
@@ -61,7 +61,7 @@ class Account(NamedTuple):
 
 
 class Session(NamedTuple):
-    """The events of a session, as `provider:name`, and what is recorded with each."""
+    """The events of a session, as `provider:name`, and the contexts that are recorded with each."""
 
     events: Sequence[str]
     contexts: Sequence[str] = ()
@@ -73,8 +73,8 @@ class Tracer(NamedTuple):
     account: Account
 
     def recorded(self, session: str) -> int:
-        """End a session. The result is the number of events in its trace, as babeltrace2 reads it.
-        Raises MarkerError where LTTng has discarded some."""
+        """End a session. Returns the number of events that babeltrace2 reads in its trace. Raises
+        MarkerError where LTTng has discarded some."""
         self.call("stop", session)
         trace = self.account.folder / session
         counter = ["--component", "sink.utils.counter"]
@@ -87,7 +87,7 @@ class Tracer(NamedTuple):
         return int(events[-1]) if events else 0
 
     def call(self, *words: str) -> None:
-        """Run lttng(1). Raises MarkerError."""
+        """Run lttng(1). Raises MarkerError where it fails."""
         done = self._run(*words)
         if done.returncode:
             raise MarkerError(f"lttng {' '.join(words)}: {done.stderr.strip()}")
@@ -127,7 +127,7 @@ def folder() -> Iterator[Path]:
 
 
 def account_of(directory: Path) -> Account:
-    """The account of what is in a folder."""
+    """The account of the daemon and the program in a folder."""
     environment = {
         "HOME": str(directory),
         "LTTNG_HOME": str(directory),
@@ -141,7 +141,7 @@ def account_of(directory: Path) -> Account:
 
 
 def missing() -> list[str]:
-    """The Debian packages without which nothing can be traced. The headers are another one."""
+    """The missing Debian packages without which nothing can be traced, apart from the headers."""
     return sorted({package for tool, package in _TOOLS.items() if not shutil.which(tool)})
 
 
@@ -187,7 +187,8 @@ def _start(tracer: Tracer, name: str, session: Session) -> None:
 def _wait(
     tracer: Tracer, daemon: subprocess.Popen[bytes], is_so: Callable[[], bool], what: str
 ) -> None:
-    """Until it is so. Raises MarkerError, with the last words of the daemon."""
+    """Wait until a condition holds. Raises MarkerError, with the last output of the daemon, where
+    it does not in time."""
     deadline = time.monotonic() + _START_S
     while not is_so():
         if daemon.poll() is not None or time.monotonic() > deadline:
@@ -199,7 +200,7 @@ def _wait(
 
 
 def _output(command: Sequence[object]) -> tuple[str, str]:
-    """What a command prints, and its warnings. Raises MarkerError."""
+    """The output of a command, and its warnings. Raises MarkerError."""
     done = subprocess.run(
         [*map(str, command)], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
@@ -209,20 +210,20 @@ def _output(command: Sequence[object]) -> tuple[str, str]:
 
 
 def _pages_of(account: Account) -> set[Path]:
-    """The pages that LTTng leaves in shared memory for each user. Where the user is that of the
-    caller, they may be of another program."""
+    """The pages that LTTng leaves in shared memory for each user. If the account is the caller's
+    own user, they may belong to another program."""
     pages = Path("/dev/shm").glob("lttng-ust-wait-*")
     return {page for page in pages if page.stat().st_uid == account.user.get("user")}
 
 
 def _end_with_us() -> None:
-    """Have the kernel kill this child when we end. (LTTng 2.13's daemon does not end by SIGTERM
-    that comes while it starts a consumer.) A consumer ends when its daemon's socket closes."""
+    """Have the kernel kill this child when we end. (The daemon of LTTng 2.13 ignores a SIGTERM that
+    arrives while it starts a consumer.) A consumer ends when its daemon's socket closes."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _end(daemon: subprocess.Popen[bytes]) -> None:
-    """The daemon ends its consumers. The rest of its process group is killed."""
+    """End the daemon, which ends its consumers, and kill the rest of its process group."""
     daemon.terminate()
     with suppress(subprocess.TimeoutExpired):
         daemon.wait(_END_S)

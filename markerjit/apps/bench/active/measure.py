@@ -47,9 +47,9 @@ class _Station(NamedTuple):
 
 
 class Account(NamedTuple):
-    """The executions of one form in the whole run, with all numbers of threads and warming up, the
-    hits that its listener counted, None where it could not count. Where the answer of a question
-    is no it has to count none."""
+    """The executions of one form in the whole run, including warming up and all numbers of threads,
+    and the hits that its listener counted, None where it could not count. If the answer of a
+    question is no, the listener must count none."""
 
     executed: int
     counted: int | None
@@ -124,7 +124,7 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
 
 
 def asked_for(only: Sequence[str]) -> list[Listened]:
-    """The forms of a run, with what they are compared with."""
+    """The forms of a run, including the forms that they are compared with."""
     return [
         form for form in FORMS if is_asked_for(form.form.name, only, is_usual=form.form.is_usual)
     ]
@@ -164,7 +164,7 @@ def _missing(name: str, why: str) -> Missing:
 def _objects(
     forms: Sequence[Listened], layouts: int, place: Place, progress: Progress
 ) -> dict[str, list[Path]]:
-    """By form, an object for each layout. Forms that are the same code share theirs."""
+    """The objects by form, one for each layout. Forms with the same code share objects."""
     first: dict[object, Listened] = {}
     own: dict[str, Listened] = {}
     for form in forms:
@@ -195,7 +195,7 @@ def _loops(
     place: Place,
     stack: ExitStack,
 ) -> tuple[Loops, Place]:
-    """The loops of forms in a crew, and the place of that."""
+    """The loops of forms in a crew, and the folders of that crew."""
     paths: list[Path] = []
     numbers = {}
     for form in forms:
@@ -209,7 +209,7 @@ def _loops(
 def _station(
     opening: Opening, loops: Loops, place: Place, stack: ExitStack
 ) -> tuple[_Station, str]:
-    """Switch a listener on. Where it cannot be, the second value is the reason."""
+    """Switch a listener on. If that is not possible, the second value is the reason."""
     try:
         listener = stack.enter_context(opening(loops, place))
     except MarkerError as error:

@@ -1,7 +1,7 @@
-"""The plots of what listening costs: by mechanism, and against threads, on logarithmic scales.
+"""The plots of the cost of listening: by mechanism, and against threads, on logarithmic scales.
 
-A cost that cannot be told from zero has no place on such a scale: its mark is hollow and stands at
-the edge.
+A cost that cannot be distinguished from zero has no place on such a scale. Its mark is hollow and
+at the edge.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ _UNITS = ((1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 
 def style(form: Measured) -> Style:
-    """A colour for the mechanism, a shape for what is done there: a circle records, a square
-    counts."""
+    """A colour for the mechanism, and a shape for the work: a circle records, a square counts."""
     mechanism, _, does = form.name.partition(", ")
     if does.startswith("record") or "flight" in does:
         shape = "circle"
@@ -71,7 +70,7 @@ def _has_place(part: Part, form: Measured) -> bool:
 
 
 def strips(part: Part, values: tuple[float, float]) -> str:
-    """A row for each form: its cost with the interval, over the difference in each round."""
+    """A row for each form: its cost and interval, drawn over the differences in all rounds."""
     rows = [
         (heading, sorted((form for form in part.forms
                           if form.group == group and not form.is_baseline),
@@ -118,7 +117,7 @@ def _row(part: Part, form: Measured, x: Scale, y: float) -> Iterator[str]:
 
 
 def _cloud(part: Part, form: Measured, x: Scale, y: float) -> Iterator[svg.Point]:
-    """Rounds go down from the first to the last, of all layouts."""
+    """The dots of all layouts. The first round is at the top, the last at the bottom."""
     differences = form.samples - part.baseline(form).samples
     rounds = differences.shape[1]
     for layout in differences:
@@ -132,7 +131,7 @@ def _cloud(part: Part, form: Measured, x: Scale, y: float) -> Iterator[svg.Point
 
 
 def lines(parts: Sequence[Part], values: tuple[float, float]) -> str:
-    """A line for each form that costs something at each number of threads, but dormant ones."""
+    """A line for each form with a cost at each number of threads, except dormant forms."""
     parts = sorted(parts, key=lambda part: part.threads)
     top, bottom, left, right = 16, 560, 76, WIDTH - 330
     x = Scale(parts[0].threads, parts[-1].threads, left + 14, right - 14, log=True)

@@ -1,8 +1,8 @@
 """Rounds of loops whose executions cost anything from a nanosecond to a millisecond.
 
-As compare.py does it: in a round each form runs once in each of its layouts, in random order. But
-each is run for as many executions as take about a slice, so these differ from form to form; and all
-numbers of threads have their turn in each round.
+As in compare.py, each form runs once in each of its layouts in a round, in random order. There are
+two differences. The number of executions depends on the form, so that each run takes about a slice.
+And each round has a turn for every number of threads.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from markerjit.tuples import NamedTuple
 
 REPEAT = 3
 _FEWEST = 4
-"""Executions of a loop, however much they cost."""
+"""The least executions of a loop, however much they cost."""
 _FEWEST_ROUNDS = 12
 _LOOK_EVERY = 25
 _NARROW = 0.01
-"""Half of an interval: nanoseconds, or of the cost if that is more."""
+"""Half of a narrow interval: in nanoseconds, or as a part of the cost, whichever is more."""
 
 
 Pair = tuple[int, str]
@@ -48,7 +48,7 @@ class Loop(NamedTuple):
     after: Callable[[], None] = lambda: None
 
     def took(self, layout: int, times: int, threads: int) -> int:
-        """The least of some repeats, in ns, for interruptions only add."""
+        """The least time of some repeats, in ns, because interruptions only add to it."""
         self.before(threads)
         best = min(self.crew.run(self.numbers[layout], times, REPEAT, threads))
         self.after()
@@ -73,8 +73,8 @@ def rounds(
     *,
     seed: int = 0,
 ) -> dict[int, Rounds]:
-    """Run them with each of these numbers of threads, until the intervals are narrow or the time is
-    up, and at least some rounds. Raises MarkerError where the baseline cannot be run."""
+    """Run loops with each of these numbers of threads, until the intervals are narrow or the time
+    is up, but for a minimum of rounds. Raises MarkerError where the baseline cannot be run."""
     chance = random.Random(seed)
     forms = list(loops)
     pairs = [(threads, form) for threads in settings for form in forms]
@@ -111,8 +111,8 @@ def rounds(
 
 @contextmanager
 def _noting(form: str, failed: dict[str, str]) -> Iterator[None]:
-    """Note the failure of a form. A debugger that dies takes its program along, and the others go
-    on. Without a baseline there is no comparison, so its failure is raised."""
+    """Note the failure of a form. A debugger that dies takes its program along, and the other forms
+    go on. A failure of the baseline is raised, because there is no comparison without it."""
     try:
         yield
     except MarkerError as error:

@@ -1,7 +1,7 @@
-"""Uprobes of the kernel, which count, or record, too: perf_event_open(2) of the type `uprobe`.
+"""Uprobes of the kernel, which count and may also record: perf_event_open(2) of the type `uprobe`.
 
-An event belongs to one thread and to a descriptor of ours: whatever becomes of us, the kernel takes
-the uprobe away with it. Nothing is left in tracefs, which need not even be mounted.
+An event belongs to one thread and to a descriptor of ours. However we end, the kernel removes the
+uprobe with the descriptor. Nothing is left in tracefs, which need not even be mounted.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _CLOEXEC = 8
 
 
 class Spot(NamedTuple):
-    """A place of a file, whether each visit is to be recorded, too, and whether the return from a
-    function that begins there is meant."""
+    """A place in a file, whether each visit is also recorded, and whether the uprobe is at the
+    return from the function that begins there."""
 
     path: Path
     offset: int
@@ -41,7 +41,7 @@ class Spot(NamedTuple):
 
 
 def open_uprobe(spot: Spot, thread: int) -> int:
-    """A descriptor that counts how often a thread comes to a place. Raises Unsupported,
+    """A descriptor that counts the visits of a thread to a place. Raises Unsupported,
     NotPermitted."""
     if not _TYPE.exists():
         raise Unsupported(
@@ -105,7 +105,7 @@ def count(descriptor: int) -> int:
 
 
 def spot_at(pid: int, address: int, *, record: bool = False, is_return: bool = False) -> Spot:
-    """The file and the offset of what is mapped at an address. Raises Unsupported."""
+    """The place in the file that is mapped at an address. Raises Unsupported."""
     for mapping in read_maps(pid):
         if mapping.start <= address < mapping.end and mapping.inode:
             offset = address - mapping.start + mapping.offset

@@ -29,7 +29,7 @@ def measured(parts: Sequence[Part]) -> str:
 
 
 def answer(parts: Sequence[Part]) -> Iterator[str]:
-    """Some sentences for each number of threads."""
+    """Sentences with the costs, for each number of threads."""
     for part in parts:
         text = " ".join(filter(None, [_of_default(part), *(_beside(part, job) for job in _TO)]))
         yield f"{_threads(part)}: {part.noisy or text or 'nothing of markerjit was measured.'}"
@@ -78,7 +78,7 @@ METHOD = (
     "counts the threads that enter and leave the probe, on each CPU, so that the probe can be "
     "removed safely.",
 )
-"""A paragraph each."""
+"""The method, in paragraphs."""
 
 
 def _threads(part: Part) -> str:
@@ -124,7 +124,7 @@ def _better(part: Part, job: str) -> Iterator[str]:
 
 
 def _doing(part: Part, job: str, group: str) -> list[Measured]:
-    """The forms that do a job, without functions: those are compared with each other."""
+    """The forms that do a job, without functions, which are compared only with each other."""
     forms = [form for form in part.forms if not form.name.startswith(FUNCTION)]
     return [form for form in forms if form.group == group and _JOBS.get(form.name) == job]
 

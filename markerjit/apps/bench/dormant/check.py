@@ -1,8 +1,8 @@
-"""`markerjit bench check`: whether the bench may be believed on this machine.
+"""`markerjit bench check`: whether the bench can be trusted on this machine.
 
-The same code is measured against itself many times under different names, half of them at the same
-places and half of them elsewhere in a page: that has to come out as not distinguishable, nineteen
-times in twenty at least. And costs that are known have to be found: controls.py.
+The same code is measured against itself many times under different names, half of the time at the
+same places, and half of the time elsewhere in a page. At least nineteen of twenty results must be
+that the two are not distinguishable. The bench must also find costs that are known (controls.py).
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def _title(args: int) -> str:
 
 
 def sameness(part: Mapping[str, Any]) -> str:
-    """How often the same code was not distinguishable from itself, in a sentence. "" for a part of
-    another kind."""
+    """A sentence that says how often the same code was not distinguishable from itself; "" for a
+    part of another kind."""
     verdicts = [form["verdict"] for form in part["forms"] if form["name"].startswith(SAME)]
     if not verdicts or part["noisy"]:
         return ""
@@ -69,7 +69,7 @@ def sameness(part: Mapping[str, Any]) -> str:
 
 
 def failures(run: Mapping[str, Any]) -> Iterator[str]:
-    """Why the bench should not be believed here, a sentence each."""
+    """The reasons why the bench should not be trusted here, a sentence each."""
     controls = [part for part in run["parts"] if part["kind"] == "control"]
     for part in controls:
         if part["noisy"]:

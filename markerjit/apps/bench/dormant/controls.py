@@ -1,8 +1,8 @@
-"""Costs that are known, measured along in every run. A bench that finds them can be believed.
+"""Known costs, which every run also measures. A bench that finds them can be trusted.
 
-A loop waits for a chain of eight additions, each of which waits for the one before. More of them
-make a round longer by exactly as many times one addition. Ten more tell the time of one addition.
-The measured costs of one, two and five have to agree with it: their intervals meet.
+A loop waits for a chain of eight additions, each of which waits for the one before. Each further
+addition makes a round longer by exactly the time of one. Ten more additions give that time. The
+measured costs of one, two and five more must agree with it: their intervals must meet.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ FORMS = (
 
 
 def check(comparison: Comparison) -> list[dict[str, Any]]:
-    """Each known cost, with the measured one, and whether its interval holds the known one."""
+    """Each known cost, the measured cost, and whether the interval of the latter has the known
+    one."""
     many = comparison.cost(f"{_MANY} more")
     checked = []
     for more in MORE:

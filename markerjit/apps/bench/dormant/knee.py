@@ -1,9 +1,8 @@
-"""The knee of dormant jumps. They get expensive where there are more than a processor can predict.
+"""The knee of dormant jumps, which get expensive when a processor cannot predict all of them.
 
-A dormant `jump` is a taken jump, a dormant `nop` is the same code without one. Both were run within
-the same rounds, so what one takes more than the other is a difference with an interval of its own.
-The knee is where that difference begins to stand out: between two numbers of sites that were
-measured.
+A dormant `jump` is a taken jump, and a dormant `nop` is the same code without it. Both were run in
+the same rounds, so the difference of their times has an interval of its own. The knee is between
+the two measured numbers of sites at which that difference begins to stand out.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ from markerjit.tuples import NamedTuple
 
 TAKEN, NOT_TAKEN = "jump", "nop"
 _SHOWS_NS = 0.5
-"""More than layout does to a few sites, and less than a jump that is not predicted (some 5 ns)."""
+"""The least difference at the knee: more than layout does to a few sites, and less than the cost of
+a jump that is not predicted (about 5 ns)."""
 
 
 class Point(NamedTuple):
-    """The time that the jump takes more than the no-op, at some number of sites."""
+    """The extra time of the jump over the no-op, at some number of sites."""
 
     sites: int
     more: Estimate
@@ -38,7 +38,7 @@ def points(report: Report) -> list[Point]:
 
 
 def sentence(measured: Sequence[Point]) -> str:
-    """The knee in a sentence, "" where fewer than two numbers of sites were measured."""
+    """The knee in a sentence; "" where fewer than two numbers of sites were measured."""
     if len(measured) < 2:
         return ""
     first = next((number for number, point in enumerate(measured) if point.shows), None)

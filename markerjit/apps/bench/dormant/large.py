@@ -1,10 +1,10 @@
-"""Thousands of sites, visited in a scattered order: what a small loop cannot show.
+"""Thousands of sites, visited in a scattered order, whose cost a small loop cannot show.
 
-A part is a source of 997 functions with a site each, made here. Each function goes on to one of the
-next part, by a jump, in an order without a pattern; after as many functions as there are, all have
-been visited once (997 is a prime, so any smaller number of parts will do). A part is compiled once
-for each form; for more of it, it is copied with other names for everything: functions, and the
-slots that hold a marker's state. Layouts are orders in which the linker puts the parts.
+A part is a source of 997 functions with a site each, generated here. Each function jumps to one of
+the next part, in an order without a pattern. A chain as long as the number of functions visits each
+of them once (997 is a prime, so any smaller number of parts works). A part is compiled once for
+each form. Further parts are copies with other names for all functions, and for the slots that hold
+a marker's state. Layouts are orders in which the linker places the parts.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def source() -> str:
 
 
 def tracepoints(path: Path) -> str:
-    """LTTng's description of a part's sites, as it will stand at this path: it reads itself."""
+    """LTTng's description of a part's sites, a header for this path, which includes itself."""
     instances = "\n".join(
         "LTTNG_UST_TRACEPOINT_EVENT_INSTANCE(markerjit_bench, bench_site, markerjit_bench, "
         f"bench_site_{number}, LTTNG_UST_TP_ARGS(uint64_t, a, uint64_t, b))"
@@ -115,14 +115,14 @@ def compile_part(form: Form, place: Place, directory: Path) -> Part:
         flags.append(f'-DBENCH_TRACEPOINTS="{described}"')
     target = directory / "part.o"
     include = (place.include, place.sources / "dormant")
-    # The notes of a kept object name the source of an earlier run; nobody reads them here.
+    # The notes of a kept object name the source of an earlier run. They are not read here.
     command = [compiler(form, place.compiler), *CFLAGS, "-g0", *flags, "-c"]
     compile_kept(path, command, target, form, include)
     return Part(form, target)
 
 
 class Copies(NamedTuple):
-    """A number of copies of a part, and what else is linked with them."""
+    """A number of copies of a part, and the other files that are linked with them."""
 
     part: Part
     paths: list[Path]
@@ -170,7 +170,7 @@ def _names(part: Path) -> list[str]:
 
 
 def _ways(copies: int) -> str:
-    """The assignments by which each function goes on in the part behind its own."""
+    """The assignments of the linker by which each function jumps to the part after its own."""
     return "\n".join(
         f"bench_{number}_to_{function} = bench_{(number + 1) % copies}_at_{function};"
         for number in range(copies)
@@ -179,8 +179,8 @@ def _ways(copies: int) -> str:
 
 
 def _copy(part: Path, number: int, names: Sequence[str]) -> Path:
-    """A copy of a part, made once, because a larger setting has the copies of the smaller one and
-    more."""
+    """A copy of a part. It is made once, because a larger setting uses the copies of a smaller
+    one."""
     target = part.with_name(f"part-{number}.o")
     if target.exists():
         return target

@@ -24,8 +24,8 @@ CONTROL = "the bench itself: a chain of additions, and more of them"
 
 _COMPILE_S, _PLACE_S, _COUNT_S = 0.05, 0.015, 0.1
 _PART_S, _COPY_S, _LINK_S = 3.0, 0.01, 0.0125
-"""Estimates for a step's share of the run: compiling a loop, putting it at a place, counting its
-instructions; compiling a part of the large setting, copying a part, linking a copy."""
+"""Estimates of a step's share of the run, in seconds: to compile a loop, to put it at a place, to
+count its instructions; to compile a part of the large setting, to copy a part, to link a copy."""
 
 
 def measure(plan: Plan, place: Place, progress: Progress) -> Generator[results.Measured]:
@@ -73,7 +73,7 @@ def pieces(plan: Plan) -> Iterator[Piece]:
 
 
 def _rank(args: int, computed: bool, plan: Plan) -> int:
-    """A run has one small loop at least."""
+    """The rank of a small loop. A run has at least one of rank 0."""
     if computed:
         return 3
     return 0 if args == plan.args[0] else 1
@@ -120,7 +120,7 @@ def _title(args: int, computed: bool) -> str:
 def control(
     seconds: Callable[[], float], layouts: int, place: Place, progress: Progress
 ) -> dict[str, Any]:
-    """Measure costs that are known, for as many seconds as there are once all is compiled. Raises
+    """Measure known costs, for the seconds that are left after compiling. Raises
     DoesNotCompile."""
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         objects = hot_objects(
@@ -221,7 +221,7 @@ def _large(
             progress(title, 0)
             limits = Limits(plan.grant(title, _share(plan)))
             comparison = compare_objects(objects, place, limits, title, progress, sites=sites)
-            # A site is the same code however many there are: to count the fewest is enough.
+            # A site is the same code however many there are: counting the fewest sites is enough.
             is_counted = parts == min(plan.parts)
             counting = partial(progress, _counting(title))
             codes = code_of(objects, place, comparison, sites, counting) if is_counted else {}

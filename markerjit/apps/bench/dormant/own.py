@@ -1,4 +1,4 @@
-"""Your own source, in every mode: compiled along with a loop that calls one of its functions."""
+"""The user's own source in every mode, compiled with a loop that calls one of its functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of a run in sentences: the answer, the peers that do better, and the method."""
+"""The results of a run in sentences: the answer, the peers that are cheaper, and the method."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from markerjit.apps.bench.sampling.shapes import OURS, PEERS, Measured, Part, Re
 DEFAULT = "jump"
 """The default mode of marker.h."""
 _SHOWN = 0.005
-"""Half of the last digit that is shown, in ns: nothing smaller is called better."""
+"""Half of the last digit that is shown, in ns. A smaller difference is not called better."""
 _NO_ARGUMENTS = "5-byte no-op"
 
 
@@ -35,7 +35,8 @@ def measured(report: Report) -> str:
 
 
 def answer(report: Report) -> Iterator[str]:
-    """A sentence or two for each setting; of the many with many sites, the least and the most."""
+    """A sentence or two for each setting. Of the settings with many sites, only those with the
+    fewest and the most are included."""
     large = sorted(
         (part for part in report.parts if part.kind == "large"), key=lambda part: part.sites
     )
@@ -74,8 +75,8 @@ def _costs(part: Part, form: Measured) -> str:
 
 
 def better(report: Report) -> Iterator[str]:
-    """A sentence for each setting in which the interval of a peer is below ours, or one that says
-    that there is none, or that nothing can be told."""
+    """A sentence for each setting in which the interval of a peer is below ours. Without one, a
+    sentence that says so, or that the measurement cannot tell."""
     compared = [part for part in report.parts if _group(part, OURS) and _group(part, PEERS)]
     if not compared:
         return

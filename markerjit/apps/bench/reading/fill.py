@@ -16,5 +16,6 @@ class Fill(Child):
         super().__init__("fill", [program])
 
     def run(self, cpu: int, kind: str, events: int, apart: int = 0) -> int:
-        """Pass events of a kind on a CPU, a number of ticks apart; returns the ns that it took."""
+        """Pass events of a kind on a CPU, a number of ticks apart. Returns the time of that, in
+        ns."""
         return int(self.ask(f"run {cpu} {kind} {events} {apart}").partition("=")[2])

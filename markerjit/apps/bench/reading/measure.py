@@ -56,14 +56,14 @@ WORKLOADS = {
 """The names of the workloads in fill.c, and the fields of their events."""
 _RING_SIZE = 1 << 20
 _EVENTS = 15_000
-"""No ring is full of them: the longest record has 48 bytes."""
+"""The number of events for a ring, which does not fill it: the longest record has 48 bytes."""
 _FEWEST_ROUNDS = 12
 _LOOK_EVERY = 25
 _HALF_WIDTH_NS = 0.5
 _MEMORY = Path("/dev/shm")
 
 Take = Callable[[], None]
-"""Empties the rings."""
+"""A function that empties the rings."""
 
 
 class Setting(NamedTuple):
@@ -165,8 +165,8 @@ def _compare(
     takes: Mapping[str, Take],
     seconds: float,
 ) -> Comparison:
-    """Rounds in which each form empties the rings once, in random order; the first does not count,
-    for its pages are new. Raises MarkerError where an event is missing."""
+    """Rounds in which each form empties the rings once, in random order. The first round does not
+    count, because its pages are new. Raises MarkerError where an event is missing."""
     chance = random.Random(0)
     forms = list(takes)
     times: dict[str, list[float]] = {form: [] for form in forms}
@@ -193,7 +193,7 @@ def _emptied(
     stream: markerjit.EventStream,
     take: Take,
 ) -> float:
-    """Fill the rings and empty them: ns of our processor time for each event."""
+    """Fill the rings and empty them. Returns our processor time for each event, in ns."""
     stream.keep()
     before = stream.statistics()
     for cpu in cpus[: setting.rings]:

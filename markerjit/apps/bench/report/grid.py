@@ -1,4 +1,4 @@
-"""The frame of a table in a terminal or a pipe: without its vertical lines where room is scarce."""
+"""The frame of a table in a terminal or a pipe, without vertical lines where room is scarce."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WIDE = 100
-"""Columns of a terminal from which on a table has a full frame."""
+"""The least columns of a terminal for a table with a full frame."""
 
 
 def grid_for(width: int, *, title: str, caption: str | None = None) -> Table:
-    """An empty table for an output of so many columns."""
+    """An empty table for an output of this many columns."""
     from rich import box
     from rich.table import Table
 

@@ -1,7 +1,7 @@
-"""The plots of the report: what each form costs in one setting, and how that grows.
+"""The plots of the report: the cost of each form in one setting, and its growth over settings.
 
-Drawn as SVG by hand, with no library for it: the text stays text, the page styles it, and the same
-run gives the same bytes.
+The SVG is written without a library, so the text stays text, the page styles it, and the same run
+gives the same bytes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _PALETTES = {
     PEERS: ("#3A9BDC", "#CC6677", "#44AA99", "#999933"),
     CONTROLS: ("#666666",),
 }
-"""After Okabe and Ito, and Tol, the yellows darker: to be told apart by the colour-blind, and on
-white. Shapes and dashes say the same in grey."""
+"""Colours after Okabe and Ito, and Tol, with darker yellows. They can be distinguished on white and
+by the colour-blind. Shapes and dashes distinguish the forms in grey."""
 _SHAPES = {OURS: "circle", PEERS: "square", CONTROLS: "triangle"}
 _DASHES = {OURS: "none", PEERS: "7 4", CONTROLS: "2 4"}
 _HEADINGS = {OURS: "markerjit", PEERS: "peers", CONTROLS: "controls"}
 _DOTS_AT_MOST = 250
-"""The most dots of a form and layout. More would not be seen."""
+"""The most dots of a form and layout. More could not be distinguished."""
 _LABEL, _FIGURE = 180, 205
 _ROW, _HEADING, _LANES = 34, 24, 25
 
@@ -77,7 +77,7 @@ def interval(estimate: Estimate) -> str:
 
 
 def strips(part: Part, styled: Mapping[str, Style]) -> str:
-    """A row for each form: its cost with the interval, over the difference in each round."""
+    """A row for each form: its cost and interval, drawn over the differences in all rounds."""
     rows = [
         (group, sorted((form for form in part.forms if _is_drawn(form, group)), key=_cost))
         for group in (OURS, PEERS, CONTROLS)
@@ -135,7 +135,7 @@ def _strip(part: Part, form: Measured, x: Scale, y: float, style: Style) -> Iter
 
 
 def _cloud(differences: Array, x: Scale, y: float) -> Iterator[svg.Point]:
-    """A lane for each layout; in it rounds go down from the first to the last."""
+    """The dots, in a lane for each layout. The first round is at the top of a lane."""
     layouts, rounds = differences.shape
     lane = _LANES / layouts
     step = -(-rounds // _DOTS_AT_MOST)
@@ -148,7 +148,7 @@ def _cloud(differences: Array, x: Scale, y: float) -> Iterator[svg.Point]:
 
 
 def _range(part: Part) -> tuple[float, float]:
-    """The range of values: all intervals, and of each form nearly all rounds."""
+    """The range of values, with all intervals and nearly all rounds of each form."""
     ends = [0.0]
     for form in part.forms:
         differences = form.samples - part.baseline(form).samples
@@ -189,8 +189,8 @@ def lines(
     styled: Mapping[str, Style],
     values: tuple[float, float] | None = None,
 ) -> str:
-    """A line for each form through parts, each at its own x; not those that are baselines.
-    `values`: the range of costs, where two plots have to have the same."""
+    """A line for each form through parts, each at its own x, except for baselines. `values` is the
+    range of costs, where two plots must have the same one."""
     parts = sorted(parts, key=lambda point: point[0])
     top, bottom, left, right = 16, 440, 56, WIDTH - 240
     x = Scale(parts[0][0], parts[-1][0], left + 14, right - 14, log=True)
@@ -201,7 +201,7 @@ def lines(
 
 
 def value_range(parts: Sequence[Part]) -> tuple[float, float]:
-    """The range of the costs in these parts, with zero."""
+    """The range of the costs in these parts, including zero."""
     costs = [form.cost for part in parts for form in part.forms if _is_line(form, parts)]
     low, high = (
         min([0.0, *(cost.low for cost in costs)]),

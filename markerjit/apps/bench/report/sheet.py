@@ -31,7 +31,7 @@ def machine(report: Report) -> str:
 
 
 def sentences(title: str, items: Iterable[str]) -> str:
-    """A list of sentences that begin with their subject and a colon, if they do; "" of none."""
+    """A list of sentences, each of which may begin with its subject and a colon; "" without any."""
     rows = []
     for item in items:
         subject, colon, rest = item.partition(": ")
@@ -41,7 +41,7 @@ def sentences(title: str, items: Iterable[str]) -> str:
 
 
 def missing(report: Report) -> str:
-    """The forms that were not measured, and why."""
+    """The forms that were not measured, with the reasons."""
     return sentences("Not measured here", (f"{name}: {why}" for name, why in report.missing))
 
 

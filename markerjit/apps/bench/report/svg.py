@@ -1,4 +1,4 @@
-"""The little of SVG that the plots need: scales, ticks, marks, and text that is escaped."""
+"""The subset of SVG that the plots need: scales, ticks, marks, and escaped text."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def ticks(low: float, high: float, about: int = 7) -> list[float]:
 
 
 def spread(ideal: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places for labels, as near as may be to the ideal ones, none nearer to the next than the gap.
-    Where there is no room for that, the last ones leave the range."""
+    """Places for labels, as near as possible to the ideal ones, and no two nearer than the gap.
+    Without enough room, the last ones leave the range."""
     order = sorted(range(len(ideal)), key=lambda index: ideal[index])
     blocks: list[tuple[float, list[int]]] = []  # the middle of each, and who is in it
     for index in order:
@@ -72,12 +72,12 @@ def _bottom(block: tuple[float, list[int]], gap: float) -> float:
 
 
 def clean(text: str) -> str:
-    """Text for HTML, escaped; what cannot be written as UTF-8 becomes a question mark."""
+    """Text for HTML, escaped. Characters that UTF-8 cannot encode become question marks."""
     return escape(text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def text(x: float, y: float, content: str, kind: str = "", anchor: str = "start") -> str:
-    """Words; `kind` is a class of the page's style."""
+    """A piece of text. `kind` is a class of the page's style."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">'
         f"{clean(content)}</text>"
@@ -124,7 +124,7 @@ def mark(x: float, y: float, shape: str, colour: str, *, hollow: bool = False) -
 
 
 def drawing(width: float, height: float, title: str, content: Iterable[str]) -> str:
-    """The whole picture. The title is for readers that do not see it."""
+    """The whole picture. The title describes it to readers who cannot see it."""
     return (
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{clean(title)}">'
         f"{''.join(content)}</svg>"

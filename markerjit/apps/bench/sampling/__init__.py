@@ -1,4 +1,4 @@
-"""Measuring, as all kinds of cost do it: builds, rounds, intervals, and results in a file.
+"""Measuring for all kinds of cost: builds, rounds, intervals, and results in a file.
 
-It knows no kind of cost.
+What this does not do: know any kind of cost.
 """

@@ -20,18 +20,18 @@ from markerjit.tuples import NamedTuple
 CFLAGS = ("-O2", "-g", "-fPIC")
 PAGE = 4096
 _COMPILING = 0.6
-"""The part of building that is compiling; the others are assembling and linking."""
+"""The part of building that is compiling. The rest is assembling and linking."""
 _SKIP = "bench_skip"
-"""The symbol that stands in assembly for the bytes before the code."""
+"""The symbol in assembly for the number of bytes before the code."""
 _TICK_S = 0.5
 _compilers: set[subprocess.Popen[str]] = set()
-"""Those that run."""
+"""The compilers that are running."""
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
 
 
 class Missing(NamedTuple):
-    """A form that cannot be measured here, and why: what to install."""
+    """A form that cannot be measured here, and the reason, such as a package to install."""
 
     form: Form
     why: str
@@ -67,8 +67,8 @@ def why_missing(form: Form, chosen: str, include: Sequence[Path]) -> str:
 
 
 def skips(layouts: int, elsewhere: int = 0) -> Iterator[int]:
-    """Bytes before the code, for each layout: spread over a page, each at another place in a cache
-    line. With a number for `elsewhere` they are at other places, by chance."""
+    """The number of bytes before the code, for each layout: spread over a page, each at another
+    place in a cache line. A number for `elsewhere` seeds other places, by chance."""
     if elsewhere:
         yield from random.Random(elsewhere).choices(range(16, PAGE, 16), k=layouts)
         return
@@ -95,7 +95,7 @@ def build(
     chosen: str,
     include: Sequence[Path],
 ) -> Object:
-    """Compile a source of native/bench in one form and layout, or take it as it was compiled
+    """Compile a source of native/bench in one form and layout, or take the object that was compiled
     before. Raises DoesNotCompile."""
     path = directory / f"{source.stem}-{file_name(form)}-{layout}.so"
     command = [
@@ -108,9 +108,9 @@ def build(
 def compile_kept(
     source: Path, command: Sequence[str], target: Path, form: Form, include: Sequence[Path]
 ) -> None:
-    """Compile a source, whose headers are in these folders, or take what was compiled of the same
-    before. A form that needs headers of the system, or the user's own source, is compiled anew.
-    Raises DoesNotCompile."""
+    """Compile a source, whose headers are in these folders, or take the object that was compiled
+    from the same files before. A form that needs headers of the system, or the user's own source,
+    is always compiled. Raises DoesNotCompile."""
 
     def make() -> None:
         compile_with(source, [
@@ -136,8 +136,8 @@ def build_all(
     elsewhere: int = 0,
     progress: Callable[[float], None] = lambda done: None,
 ) -> list[Object]:
-    """Compile a source in each of these forms and layouts. A form is compiled to assembly once:
-    layouts are the same assembly with another number in it. Raises DoesNotCompile, once."""
+    """Compile a source in each of these forms and layouts. A form is compiled to assembly once, and
+    its layouts are the same assembly with another number in it. Raises DoesNotCompile, once."""
 
     def compile_one(form: Form) -> str:
         path = directory / f"{source.stem}-{file_name(form)}.s"
@@ -171,9 +171,10 @@ def at_once(
     items: Iterable[_Item],
     progress: Callable[[float], None] = lambda done: None,
 ) -> list[_Made]:
-    """The work done on each item, as many at a time as there are CPUs. `progress` is told now and
-    then how much is done or begun, which is the most that can be done by now. After an error, or
-    when we are interrupted, no more are begun, and compilers are ended."""
+    """The results of work on each item, with as many at a time as there are CPUs. `progress` is
+    called now and then with the part that is done or begun, which is an upper limit of the part
+    that is done. After an error or an interrupt no further item is begun, and the running compilers
+    are ended."""
     workers = len(os.sched_getaffinity(0))
     pool = ThreadPoolExecutor(workers)
     futures = [pool.submit(work, item) for item in items]
@@ -201,7 +202,7 @@ def file_name(form: Form) -> str:
 
 
 def compile_with(source: Path, command: Sequence[str]) -> None:
-    """Run a compiler. Raises DoesNotCompile, with what it says of `source`."""
+    """Run a compiler. Raises DoesNotCompile, with its output about `source`."""
     nothing = subprocess.DEVNULL
     with subprocess.Popen(
         command, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, text=True

@@ -15,14 +15,14 @@ from markerjit.errors import MarkerError
 
 _READ = 1 << 16
 _TAIL = 4096
-"""Bytes of standard error that are kept. The others are read too, or the program would block on a
-full pipe in the middle of a loop."""
+"""The last bytes of standard error that are kept. The others are read too, because the program
+would block on a full pipe in the middle of a loop."""
 _END_S = 10
 
 
 class Child:
-    """A program that has said `ready`. Raises MarkerError when it ends by itself, is silent for too
-    long, or gives another answer than was asked for. The caller has to close it."""
+    """A program that has printed `ready`. Raises MarkerError when it ends by itself, is silent for
+    too long, or gives an unexpected answer. The caller must close it."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Child:
         return self._process.pid
 
     def ask(self, line: str, word: str = "") -> str:
-        """The answer to a line, without its first word, which has to be `word`, or else the first
+        """The answer to a line, without its first word, which must be `word`, by default the first
         word of the line."""
         with suppress(BrokenPipeError):  # the answer that is missing says more
             self._input.write(f"{line}\n".encode())
@@ -116,7 +116,7 @@ class Child:
         return more
 
     def _ended(self) -> MarkerError:
-        """An error with the way the program ended, and its last words."""
+        """An error that says how the program ended, with its last output."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
         os.set_blocking(self._complaints.fileno(), False)  # what it started may still have it

@@ -1,7 +1,7 @@
 """The machine code of a form: bytes, instructions, and their assembly.
 
-The instructions that a dormant site executes are not read out of the code. They are counted while
-it runs, by callgrind (valgrind --tool=callgrind --dump-instr=yes).
+The instructions that a dormant site executes are not found by reading the code. callgrind counts
+them while it runs (valgrind --tool=callgrind --dump-instr=yes).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _ALLOC = 2  # sh_flags
 _LONGEST = 15  # bytes of an instruction
 _ROUNDS = 2000
 _FEWEST_ROUNDS = 20
-"""With fewer, code that runs once at the start would be mistaken for a part of the loop."""
+"""The least rounds to count. With fewer, code that runs once at the start would be mistaken for a
+part of the loop."""
 _COUNTED_NS = 10e6
 """The most time of the counted rounds without callgrind. With it they take fifty times as long."""
 _PATIENCE_S = 60
@@ -34,7 +35,7 @@ _PREFIX = re.compile(r"^==\d+== *")
 
 
 class NotCounted(MarkerError):
-    """Instructions could not be counted here, and why."""
+    """Instructions could not be counted here, with the reason."""
 
 
 class Line(NamedTuple):
@@ -50,7 +51,7 @@ class Line(NamedTuple):
 class Code(NamedTuple):
     """The code of one object. Sizes and counts are for each of its sites.
 
-    whole           bytes of all that is loaded: code, notes, data
+    whole           bytes of everything that is loaded: code, notes, data
     lines           the function with the site; none where there are several sites
     hot             instructions that run in each round, of all functions; None if not counted
     instructions    in each round
@@ -137,7 +138,7 @@ def _code(path: Path, counts: Mapping[int, int] | NotCounted, rounds: int, sites
     lines = tuple(_lines(text[start - base :][:size], start)) if sites == 1 else ()
     if isinstance(counts, NotCounted):
         return Code(whole / sites, lines, None, None, str(counts), sites)
-    # An instruction that ran this often is in the loop, also where a site is not in every round.
+    # An instruction that ran this often is in the loop, even where a site is not in every round.
     often = {address: count for address, count in counts.items() if count >= rounds // 2}
     inside = [address for address in often if base <= address < base + len(text)]
     hot = frozenset(next(_lines(text[address - base :][:_LONGEST], address)) for address in inside)

@@ -29,9 +29,10 @@ _REPEAT = 3
 _FEWEST_ROUNDS = 12
 _LOOK_EVERY = 25
 _AT_ONCE = 4
-"""Processes in which instructions are counted. With one alone a bar would stand still."""
+"""The number of processes in which instructions are counted. With only one, the progress bar would
+not move."""
 _MOST_TIMES = 1 << 32
-"""More rounds than any loop that runs can do in a slice."""
+"""More rounds than any real loop can run in a slice."""
 
 
 class Limits(NamedTuple):
@@ -101,7 +102,7 @@ def compare(
 
 
 def _times(runner: Runner, index: int) -> int:
-    """Rounds of a loop that take about a slice. Raises Refused where no number of them does."""
+    """The rounds of a loop that take about a slice. Raises Refused where no number of them does."""
     times = 1
     while (took := min(runner.run(index, times, _REPEAT))) < SLICE_NS // 2:
         if times > _MOST_TIMES:

@@ -1,4 +1,4 @@
-"""Costs as figures, whether they are a fifth of a nanosecond or half a millisecond."""
+"""Costs as figures, from a fifth of a nanosecond to half a millisecond."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def counted(number: float, noun: str) -> str:
 
 
 def noise(floor: float, again: float, unit: str) -> str:
-    """The noise floor, and what it was made of, in words."""
+    """The noise floor, and the difference that it was made from, in words."""
     text = f"{floor:.2g} {unit}"
     return f"Noise floor: {text}; the same code twice differed by up to {again:.2g} {unit}."
 
 
 def times(ratio: float) -> str:
-    """A ratio with two digits, and never as 1 where it is not."""
+    """A ratio with two digits, which is never shown as 1 unless it is 1."""
     if ratio < 10:
         return f"{ratio:.1f}"
     power = 10 ** max(0, len(str(int(ratio))) - 2)

@@ -1,6 +1,6 @@
 """A form: one way to put a site into a program, or a control whose cost is known.
 
-The lists of forms that are compared stand with their kinds of cost.
+The lists of forms that are compared are with their kinds of cost.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from markerjit.tuples import NamedTuple
 class Form(NamedTuple):
     """A way to put a site into a program.
 
-    flags       for the compiler, which choose it in the source
-    compiler    the one that it needs, "" for that of the user
-    needs       a header that has to be there, and `package` the Debian package that has it
-    what        in a few words
+    flags       flags of the compiler, which choose the form in the source
+    compiler    the compiler that it needs, "" for that of the user
+    needs       a header that it needs, and `package` the Debian package that has the header
+    what        a short description
     baseline    the form that it is compared with: the same source without a marker, by the same
                 compiler
     is_usual    whether it is measured without being asked for
@@ -40,7 +40,7 @@ class Form(NamedTuple):
 
     @property
     def wants_description(self) -> bool:
-        """Whether each place has to be described in a header: LTTng's tracepoints."""
+        """Whether each place must be described in a header, as LTTng's tracepoints must."""
         return "-DBENCH_FORM=lttng" in self.flags
 
 
@@ -49,10 +49,11 @@ BASELINE_CLANG = "no marker, clang"
 AGAIN = "no marker, again"
 """The baseline once more. The difference between the two is the noise."""
 SAME = "the same,"
-"""The beginning of a name. A number follows it: see check.py."""
+"""The beginning of the names of forms of the same code. A number follows: see check.py."""
 CALL = "call"
 FUNCTION = "function"
-"""A call of a function that nobody prepared. With a comma behind it: which markerjit opens."""
+"""The name of a call of a function without a marker. A comma after it begins the name of a form in
+which markerjit opens that function."""
 YARDSTICKS = (
     "rdtsc",
     "two rdtsc",
@@ -65,15 +66,15 @@ YARDSTICKS = (
     "locked add",
     "locked add, shared",
 )
-"""What an event is compared with in `active`."""
+"""The forms that an event is compared with in `active`."""
 MODES = ("jump", "nop", "symbol", "immediate", "pointer", "sentinel", "direct", "int3")
-"""The modes of marker.h. The name of a form of ours begins with its mode, and what else there is to
-say follows a comma."""
+"""The modes of marker.h. The name of a form of ours begins with its mode. Anything more follows a
+comma."""
 
 
 def is_asked_for(name: str, only: Sequence[str], *, is_usual: bool = True) -> bool:
-    """Whether a form is measured: where its name matches one of the patterns `only`, or, without
-    any, where it is a usual one. What all others are compared with always is."""
+    """Whether a form is measured. With patterns in `only`, its name must match one of them. Without
+    any, it must be a usual one. The form that all others are compared with is always measured."""
     if name in (BASELINE, AGAIN, CALL):
         return True
     return any(fnmatchcase(name, pattern) for pattern in only) if only else is_usual

@@ -1,10 +1,10 @@
-"""Objects that were compiled before: kept in the user's cache, by all that they are made of.
+"""Objects that were compiled before, kept in the user's cache by everything they are made from.
 
 The key of an object has the compiler, by its path, size and time; the command; and the bytes of its
-source and of every header in the folders that are named. Headers of the system are not in it: of a
-form that needs one (LTTng, sdt.h) nothing is kept. What another user could have written is not
-believed, and a cache that cannot be used is no error. It holds 256 MiB at most; what was not used
-for longest goes first.
+source and of every header in the named folders. Headers of the system are not in the key, so a form
+that needs one (LTTng, sdt.h) is not kept. A file that another user could have written is not
+trusted, and a cache that cannot be used is not an error. The cache holds 256 MiB at most. The least
+recently used objects are removed first.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from markerjit.ours import cache_directory, read_own_file, write_own_file
 _PLACE = "bench"
 _MOST = 256 << 20
 _LARGEST = 32 << 20
-"""Bytes of all objects, and of one."""
+"""The most bytes of all objects, and of one."""
 
 
 def made_or_kept(
     target: Path, command: Sequence[str], parts: Sequence[Path], make: Callable[[], None]
 ) -> None:
-    """Have the object that the command makes: by `make`, or as it was made before of the same
-    `parts`, which are files and folders with headers. The command is without the target, and
-    without names that differ from run to run."""
+    """Provide the object that the command makes, by `make`, or by a copy of one that was made from
+    the same `parts` before. `parts` are files, and folders with headers. The command must not have
+    the target, nor names that differ from run to run."""
     name = _key(command, parts)
     if not _fetch(name, target):
         make()

@@ -1,4 +1,4 @@
-"""The facts that a figure depends on besides the code: processor, kernel, compiler, noise."""
+"""The facts on which a figure depends besides the code: processor, kernel, compiler, load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
 def about(compilers: dict[str, list[str]]) -> dict[str, Any]:
-    """Facts by name, for people and files. `compilers`: the flags that each was called with."""
+    """The facts by name, to be shown and kept in files. `compilers` are the flags with which each
+    compiler was called."""
     facts = _first_processor()
     return {
         "processor": facts.get("model name", "unknown"),
@@ -29,12 +30,12 @@ def about(compilers: dict[str, list[str]]) -> dict[str, Any]:
 
 
 def load() -> float:
-    """The load of the machine, to be asked for before the bench adds to it."""
+    """The load of the machine. The caller must ask for it before the bench adds to it."""
     return os.getloadavg()[0]
 
 
 def quiet_cpu() -> int:
-    """The last of the CPUs that we may use: interrupts like the first."""
+    """The last of the CPUs that we may use, because interrupts tend to go to the first."""
     return max(os.sched_getaffinity(0))
 
 

@@ -8,8 +8,8 @@ from markerjit.tuples import NamedTuple
 
 
 class Place(NamedTuple):
-    """The bench's sources and programs, each with a folder for each kind of cost; the headers, room
-    for objects, the user's compiler, and the CPU on which things run."""
+    """The bench's sources and programs, each with a folder for each kind of cost; the headers; a
+    folder for objects; the user's compiler; and the CPU on which loops run."""
 
     sources: Path
     include: Path

@@ -8,19 +8,19 @@ from pathlib import Path
 from markerjit.tuples import NamedTuple
 
 Progress = Callable[[str, float], None]
-"""A function that is called with the work at hand, and the part of it that is done, from 0 to 1. It
-may raise OutOfTime, which ends the piece."""
+"""A function that is called with the title of the current work, and the part of it that is done,
+from 0 to 1. It may raise OutOfTime, which ends the piece."""
 Grant = Callable[[str, float], float]
 """A function from a step that measures and its planned seconds to those that it gets."""
 
 
 class OutOfTime(Exception):
-    """Raised by Progress where a piece of a run cannot end in time any more."""
+    """A piece of a run cannot end in time any more. Progress raises it."""
 
 
 class Step(NamedTuple):
-    """A part of a run, by the name that Progress is called with, and the seconds that it may take:
-    of measuring, or, where it `is_fixed`, an estimate for what is done besides."""
+    """A part of a run, with the title that Progress is called with, and its seconds: those of
+    measuring, or, if it `is_fixed`, an estimate for other work."""
 
     title: str
     seconds: float
@@ -33,8 +33,8 @@ class Step(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The steps that lead to a result. `rank` says how much would be missed without it: 0 is what a
-    run without it would be no use for."""
+    """The steps that lead to a result. A lower `rank` is more important, and a run without the
+    pieces of rank 0 is useless."""
 
     title: str
     steps: Sequence[Step]
@@ -42,13 +42,13 @@ class Piece(NamedTuple):
 
 
 def as_planned(title: str, planned: float) -> float:
-    """The grant of steps that are not parts of a run: what was planned."""
+    """The grant for steps that are not parts of a run: the planned seconds."""
     return planned
 
 
 QUICK_S = 60.0
-"""A run for less time is a first look: it has fewer placements, settings and ways, unless they are
-asked for, since to prepare all would take longer than to measure."""
+"""A run for less time is a first look. It has fewer placements, settings and ways, unless they are
+asked for, because preparing all of them would take longer than measuring."""
 _LAYOUTS, _QUICK_LAYOUTS = 8, 3
 _PARTS, _QUICK_PARTS = (1, 2, 5, 10, 20), (1,)
 _THREADS, _QUICK_THREADS = (1, 8, 64), (1, 8)
@@ -84,12 +84,12 @@ class Plan(NamedTuple):
 
     @property
     def is_chosen(self) -> bool:
-        """Whether somebody asked for something by name: it is measured, whatever time it takes."""
+        """Whether the user asked for something by name, which is measured however long it takes."""
         return bool(self.kinds or self.only or self.source)
 
 
 def usual(seconds: float) -> Plan:
-    """The plan for so many seconds where nothing else is asked for."""
+    """The plan for this many seconds if nothing else is asked for."""
     if seconds >= QUICK_S:
         return Plan(seconds)
     return Plan(

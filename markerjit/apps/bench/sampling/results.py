@@ -1,4 +1,4 @@
-"""The results of a bench, as they are kept in a file: every sample, and the verdicts."""
+"""The results of a bench in the form of a file, with every sample and the verdicts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ ENDED_EARLY = "ended early"
 
 
 class Measured(NamedTuple):
-    """The results of one kind of cost. `compilers` are those that were used besides the user's."""
+    """The results of one kind of cost. `compilers` are the compilers that were used besides the
+    user's."""
 
     parts: list[dict[str, Any]]
     missing: list[Missing]
@@ -53,7 +54,7 @@ def part(
     control: str | None = CALL,
 ) -> dict[str, Any]:
     """One comparison. Figures are in `unit` for each execution of a site. `again` is the form that
-    is its baseline once more, and `control` one that has to stand out of the noise."""
+    repeats the baseline, and `control` a form that must stand out of the noise."""
     floor = comparison.floor(again)
     of_control = comparison.cost(control) if control in comparison.samples else None
     shown = figures.unit(unit)

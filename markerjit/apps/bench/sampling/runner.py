@@ -10,7 +10,7 @@ from pathlib import Path
 
 from markerjit.apps.bench.sampling.child import Child
 
-# LTTng's listener must not keep a variant waiting for a daemon that is not there.
+# LTTng's listener must not delay a variant by waiting for a daemon that is not there.
 _ENVIRONMENT = {"LTTNG_UST_REGISTER_TIMEOUT": "0", "LTTNG_UST_WITHOUT_BADDR_STATEDUMP": "1"}
 
 

@@ -1,8 +1,8 @@
-"""A run of the bench as the report takes it, every value checked.
+"""A run of the bench as values for the report, every one checked.
 
 A run may come from a file that was written by hand. A value that does not have the shape that
-results.py gives it raises Refused, with its place in the file. Whether the figures are true is not
-checked.
+results.py gives it raises Refused, with its place in the file. The figures themselves are not
+verified.
 """
 
 from __future__ import annotations
@@ -74,15 +74,15 @@ class Measured(NamedTuple):
 
     @property
     def group(self) -> str:
-        """Whose form it is."""
+        """The group of the form, such as ours or the peers."""
         if self.name in _CONTROLS or self.name.endswith(_KNOWN) or self.name.startswith(SAME):
             return CONTROLS
         return OURS if self.name.partition(",")[0] in (*MODES, FUNCTION) else PEERS
 
 
 class Part(NamedTuple):
-    """One comparison. `sites`, `args` and `threads` are 0, `load` and `measure` empty where the
-    setting has none. `again` is by how much the baseline seemed to differ from itself."""
+    """One comparison. `sites`, `args` and `threads` are 0, and `load` and `measure` empty, where
+    the setting has none. `again` is the difference between the baseline and its repetition."""
 
     kind: str
     title: str
@@ -99,7 +99,7 @@ class Part(NamedTuple):
     measure: str = ""
 
     def form(self, name: str) -> Measured | None:
-        """The form of this name."""
+        """The form of this name; None without one."""
         return next((form for form in self.forms if form.name == name), None)
 
     def baseline(self, form: Measured) -> Measured:
@@ -107,7 +107,7 @@ class Part(NamedTuple):
         return next(candidate for candidate in self.forms if candidate.name == form.baseline)
 
     def differs(self, form: Measured) -> bool:
-        """Whether its verdict says that it is not as its baseline."""
+        """Whether the verdict of a form says that it differs from its baseline."""
         return not (self.noisy or form.is_baseline or form.verdict.startswith(NOTHING))
 
 
@@ -169,7 +169,8 @@ def _part(value: object, at: str) -> Part:
 
 
 def _check_names(part: Part, at: str) -> None:
-    """Forms have names of their own, and baselines that were measured along."""
+    """Check that each form has a name of its own, and a baseline in the same part. Raises
+    Refused."""
     names = [form.name for form in part.forms]
     if len(set(names)) != len(names):
         raise Refused(f"not a result of markerjit bench: {at} has two forms of one name")

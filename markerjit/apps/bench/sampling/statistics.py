@@ -1,15 +1,15 @@
 """Differences with intervals, and the verdicts on them.
 
-A *series* holds what one variant took: an array of layouts by rounds, in nanoseconds for each
+A *series* has the times of one variant: an array of layouts by rounds, in nanoseconds for each
 execution. All variants of a round were run within some milliseconds of each other, in random order,
 so the difference to the baseline is taken within the round. Its estimate is the median over rounds,
-and the mean over layouts: layout alone moves results, and no layout is the right one.
+and the mean over layouts: layout alone changes results, and no layout is the right one.
 
-The interval covers both: rounds by bootstrap (Efron 1979), the same rounds drawn in all
-layouts, and for layouts by Student's t, since a few layouts are a small sample of all that there
-could be. (To draw so few anew would miss the truth in a fifth of all cases.) They are independent,
-so the root of the sum of their squares holds. Two variants that are the same are measured along as
-any other; what they seem to differ by is the noise floor, and nothing smaller is called a
+The interval covers both. For rounds it comes from the bootstrap (Efron 1979), with the same rounds
+drawn in all layouts. For layouts it comes from Student's t, because a few layouts are a small
+sample of all possible ones. (Resampling so few would miss the truth in a fifth of all cases.) Both
+are independent, so they add up as the root of the sum of their squares. The baseline is measured
+twice. The difference between the two is the noise floor, and nothing smaller is called a
 difference.
 """
 
@@ -33,10 +33,11 @@ _TAIL = 2.5  # percent, at each end of an interval
 _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
 """Student's t for 95 %, by degrees of freedom from 1 on."""
 FEWEST = 6
-"""With fewer values, their whole range is not an interval of 95 % for their median."""
+"""The least values for an interval. With fewer, even their whole range is less than an interval of
+95 % for their median."""
 UNEVEN = 0.003
-"""A processor's speed is not the same from one loop to the next: known costs (controls.py) came out
-wrong by so much of a whole round, where their intervals were narrower than that."""
+"""The unevenness of a processor's speed from one loop to the next, as a part of a whole round.
+Known costs (controls.py) were wrong by this much, although their intervals were narrower."""
 
 
 class Estimate(NamedTuple):
@@ -52,17 +53,17 @@ class Estimate(NamedTuple):
         return (self.high - self.low) / 2
 
     def text(self, unit: Unit = NS) -> str:
-        """The value and its interval, for people."""
+        """The value and its interval, to be shown."""
         return f"{unit.amount(self.value)} ({unit.span(self.low, self.high)})"
 
 
 def difference(series: Array, baseline: Array, *, seed: int = 0) -> Estimate:
-    """The time that a variant takes more than the baseline."""
+    """The extra time of a variant over the baseline."""
     return estimate(series - baseline, seed=seed)
 
 
 def level(series: Array, *, seed: int = 0) -> Estimate:
-    """The time that a variant takes."""
+    """The time of a variant."""
     return estimate(series, seed=seed)
 
 
@@ -92,7 +93,7 @@ def over_rounds(values: Array, *, seed: int = 0) -> Estimate:
 
 @lru_cache(maxsize=4)
 def _resamples(rounds: int, seed: int) -> Counts:
-    """How often each round was drawn, in a column for each resample."""
+    """The number of times that each round was drawn, in a column for each resample."""
     drawn = np.random.default_rng(seed).integers(rounds, size=(RESAMPLES, rounds))
     places = drawn * RESAMPLES + np.arange(RESAMPLES)[:, np.newaxis]
     counts = np.bincount(places.ravel(), minlength=rounds * RESAMPLES)
@@ -100,8 +101,8 @@ def _resamples(rounds: int, seed: int) -> Counts:
 
 
 def _medians(series: Array, times_drawn: Counts) -> Array:
-    """The median of each resample. The series is sorted once, and not each resample: a median is
-    where half of the draws are at or below it."""
+    """The median of each resample. The series is sorted once instead of each resample: the median
+    is the value at which half of the draws are at or below it."""
     order = series.argsort()
     ordered, draws = series[order], times_drawn[order].cumsum(axis=0, dtype=np.int32)
     low, high = ((draws <= middle).sum(axis=0) for middle in _middles(len(series)))
@@ -110,7 +111,7 @@ def _medians(series: Array, times_drawn: Counts) -> Array:
 
 
 def _middles(count: int) -> tuple[int, int]:
-    """The places of the two values in the middle, which are the same one of an odd number."""
+    """The places of the two values in the middle. For an odd number they are the same."""
     return (count - 1) // 2, count // 2
 
 
@@ -130,7 +131,7 @@ def reach(again: Estimate) -> float:
 
 
 def is_noisy(baseline: Array, noise_floor: float, control: Estimate | None, unit: Unit = NS) -> str:
-    """The reason why a comparison has no verdict, "" where it has. A call is the control: where it
+    """The reason why a comparison has no verdict, "" where it has one. A call is the control: if it
     does not stand out of the noise, nothing does."""
     low, middle, high = (np.median(row) for row in np.percentile(baseline, [5, 50, 95], axis=1))
     floor = unit.amount(noise_floor)
