@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * abi.h: every layout that a marked program, the runtime and the controller agree on.
+ * abi.h: every layout that a marked program, the runtime and the controller share.
  *
- * Three things are laid down here: the note by which a site describes itself, the slot through
- * which a site finds its probe, and the arena that the controller puts into the target. The
- * Python side mirrors them in markerjit/elf/notes.py and markerjit/abi.py; a test compiles
- * this file and compares every offset and constant with those mirrors.
+ * There are three: the note by which a site describes itself, the slot through which a site finds
+ * its probe, and the arena that the controller puts into the target. The Python side mirrors them
+ * in markerjit/elf/notes.py and markerjit/abi.py. A test compiles this file and compares every
+ * offset and constant with those mirrors.
  *
- * How it may grow. A note says its version. A reader accepts the versions that it knows and names
+ * Compatibility. A note has its version. A reader accepts the versions that it knows and reports
  * the others. Within a version, fields are only appended before the name, and `size` tells where
  * the name starts. Numbers of enumerations are never reused. MJ_ARENA_VERSION changes with any
- * change of the arena's layout or of what it means. A controller switches markers on only in an
- * arena of its own version; it reads, switches off and repairs an older one, and reads a newer one
+ * change of the arena's layout or meaning. A controller switches markers on only in an arena of its
+ * own version. It reads, switches off and repairs an older arena, and reads a newer one
  * (markerjit/arena/versions.py).
  */
 #ifndef MARKERJIT_ABI_H
@@ -25,7 +25,7 @@
 #define MJ_NOTE_OLDEST 1 /* the same fields; its bodies make an ordinary C call */
 #define MJ_NOTE_SIZE 44  /* bytes of the descriptor before the name */
 #define MJ_MAX_ARGS 12
-#define MJ_MAX_WORDS 20 /* of an event: arguments of a marker, or registers at an instruction */
+#define MJ_MAX_WORDS 20 /* in an event: arguments of a marker, or registers at an instruction */
 
 /* How a site is compiled. The number is in the note. */
 #define MJ_KIND_jump 1      /* eb 05 (dormant) / eb 00, followed by e9 rel32 to the body       */
@@ -42,7 +42,7 @@
 
 /*
  * The type of an argument, one byte: class in the high nibble, log2 of the size in the low one.
- * Zero is no argument. The class comes from the C type, never from the format.
+ * Zero means that there is no argument. The class comes from the C type, never from the format.
  */
 #define MJ_CLASS_SIGNED 1
 #define MJ_CLASS_UNSIGNED 2
@@ -51,8 +51,7 @@
 #define MJ_CLASS_CHARS 5 /* char *, signed or unsigned char * */
 #define MJ_CLASS_BOOL 6
 
-/* What MARK's asm writes, as a C reader of notes sees it. Offsets are relative to their own field.
- */
+/* The descriptor that MARK's asm writes. Offsets are relative to their own field. */
 #ifndef __ASSEMBLER__
 #include <stdint.h>
 
@@ -66,8 +65,8 @@ struct mj_note {
     int32_t site; /* first byte of the hot path's instruction; immediate: the byte itself */
     int32_t body; /* where the arguments are evaluated and the probe is called; sentinel: the empty
                      function called while dormant; 0: immediate, direct */
-    int32_t end;  /* where a dormant site goes on */
-    int32_t slot; /* 0: has none */
+    int32_t end;  /* where a dormant site continues */
+    int32_t slot; /* 0: the site has none */
     int32_t text; /* format NUL source file NUL */
     uint32_t line;
     uint8_t types[MJ_MAX_ARGS];
@@ -76,7 +75,7 @@ struct mj_note {
 
 /*
  * The slot: one for each marker name in each module, hidden, in writable data. The body loads
- * `probe`; NULL means that there is nothing to call. The note says how the body calls:
+ * `probe`. NULL means that there is nothing to call. The note says which kind of call it makes:
  *
  * A preserving call (MJ_FLAG_BLOCK). The body steps over the red zone and pushes its arguments, the
  * last one first, each as a word of 64 bits. The callee finds, from %rsp on:
@@ -94,9 +93,9 @@ struct mj_note {
  * An ordinary C call, of sentinel sites and of all sites of notes of version 1: the probe gets the
  * slot and the arguments, as variable ones. Such a slot has 32 bytes, and no `adapter`.
  *
- * Bit 0 of `probe` asks for the call to be counted, so that whoever takes the probe away can wait
- * until no thread is inside: in `entered` and `left`, or in struct mj_calls by the controller's
- * adapters. MJ_PROBE_INLINE selects the inline probe of the body. So a probe's own address is a
+ * Bit 0 of `probe` asks for the call to be counted, in `entered` and `left`, or in struct mj_calls
+ * by the controller's adapters. So the remover of a probe can wait until no thread is inside.
+ * MJ_PROBE_INLINE selects the inline probe of the body. Therefore a probe's own address is a
  * multiple of four.
  */
 struct mj_slot;
@@ -108,7 +107,7 @@ struct mj_slot {
     void *data; /* the probe's own; set before `probe`, constant while `probe` is set */
     uint64_t entered;
     uint64_t left;
-    mj_adapter_fn *adapter; /* set before a `probe` with bit 0; its code stays where it is */
+    mj_adapter_fn *adapter; /* set before a `probe` with bit 0; its code is never removed */
     uint64_t reserved[3];
 };
 
@@ -118,27 +117,34 @@ struct mj_slot {
 #endif /* !__ASSEMBLER__ */
 
 #define MJ_SLOT_SIZE 64
-#define MJ_SLOT_SIZE_OF_C 32 /* of one whose bodies make an ordinary C call */
+#define MJ_SLOT_SIZE_OF_C 32 /* of a slot whose bodies make an ordinary C call */
 #define MJ_SLOT_DATA 8
 #define MJ_SLOT_ENTERED 16
 #define MJ_SLOT_LEFT 24
 #define MJ_SLOT_ADAPTER 32
 #define MJ_SLOT_OWNER 40 /* of a slot in an arena */
-/* Of such a slot of a function's entry: what says that its arguments are kept, 0 while they are
-   not; and the struct mj_stash where. Of one of its exits: returns whose entry was not seen, and
-   what its probe takes of what was kept: the probe itself in MJ_SLOT_TAKES says that it takes
-   nothing, the probe + MJ_TAKES_TIME that it takes the time of the entry and makes the duration of
-   that, and any other number that it takes the duration. A stub compares it with the probe that it
-   calls. docs/decisions/0038-what-an-entry-leaves-for-the-exits.md */
+/*
+ * A slot in an arena for a function's entry has a token, which is 0 while no arguments are kept,
+ * and the address of the struct mj_stash that keeps them. The slot of one of its exits has the
+ * number of returns whose entry was not seen, and in MJ_SLOT_TAKES what its probe takes of the kept
+ * data:
+ *
+ *     the probe itself          nothing
+ *     the probe + MJ_TAKES_TIME the time of the entry, of which the probe makes the duration
+ *     anything else             the duration
+ *
+ * A stub compares this with the probe that it calls.
+ * docs/decisions/0038-what-an-entry-leaves-for-the-exits.md
+ */
 #define MJ_SLOT_TOKEN 48
 #define MJ_SLOT_STASH 56
 #define MJ_SLOT_UNMATCHED 48
 #define MJ_SLOT_TAKES 56
 #define MJ_TAKES_TIME 1 /* with the address of an own recorder, which is aligned to 32 */
 
-/* What the entries of functions keep for their exits: struct mj_stash in a page of its own, which a
-   fork's child has, too; the table of pages of stacks; and from MJ_STASH_KEPT on, for each of these
-   pages MJ_STASH_STRIDE bytes for each of its words. */
+/* The stash, in which the entries of functions keep data for their exits: struct mj_stash in a page
+   of its own, which the child of a fork also has; the table of stack pages; and from MJ_STASH_KEPT
+   on, MJ_STASH_STRIDE bytes for each word of each of these pages. */
 #define MJ_STASH_BITS 12
 #define MJ_STASH_PAGES (1 << MJ_STASH_BITS)
 #define MJ_STASH_TRIES 32 /* places where a page may be */
@@ -151,9 +157,10 @@ struct mj_slot {
 #define MJ_STASH_TABLE MJ_PAGE
 #define MJ_STASH_SPREAD 0x9e3779b97f4a7c15 /* 2 ** 64 / 1.618: spreads numbers that follow */
 
-/* Stacks: frames at most, bits of the first word of one, and what ended it. An address of a frame
-   has MJ_FRAME_EXACT where it is an instruction that was to be executed; others follow a call. It
-   has MJ_FRAME_UNKNOWN where the object of the directory was not there any more. */
+/* Stacks: the most frames, the bits of a stack's first word, and the reasons why a stack ends. The
+   address of a frame has MJ_FRAME_EXACT if it is the instruction that was to be executed; otherwise
+   it is a return address. It has MJ_FRAME_UNKNOWN if the directory's object was not there any more.
+ */
 #define MJ_MAX_STACK_DEPTH 256
 #define MJ_STACK_END 16
 #define MJ_STACK_FRAMES ((1 << MJ_STACK_END) - 1) /* mask */
@@ -180,17 +187,18 @@ struct mj_slot {
 #define MJ_STACKS_SIZE (MJ_STACKS_RULES + (256 << 20))
 #define MJ_STACKS_RECENT_BITS 13
 #define MJ_STACKS_RECENT (MJ_STACKS_SIZE - (8 << MJ_STACKS_RECENT_BITS))
-#define MJ_STACKS_RECENT_DIRECTORIES 64 /* after so many all recent rules are erased */
+#define MJ_STACKS_RECENT_DIRECTORIES 64 /* after this many, all recent rules are erased */
 
-/* Behind the arena the memfd has more, of which nothing is mapped in front of it: from the arena's
-   end and MJ_APART on the struct mj_stacks, when it is first needed, and MJ_APART behind that the
-   bytes of islands, MJ_ISLANDS_SIZE at most. */
+/* The memfd continues behind the arena. The struct mj_stacks begins MJ_APART behind the arena's
+   end, once it is needed. The bytes of islands begin MJ_APART behind that, at most MJ_ISLANDS_SIZE.
+   They are mapped elsewhere, and never as a part of the arena. */
 #define MJ_APART (16 * MJ_PAGE)
 #define MJ_ISLANDS_SIZE (256 << 20)
 
-/* What an instruction behind a stub's call of a probe names (`movabs`, %rax is free there): the
-   site, MJ_SITE_ABOVE: how many words are between the last one of the call and the program's stack,
-   and whether a call has pushed a return address there, from which the stack is walked. */
+/* The operand of an instruction behind a stub's call of a probe (`movabs`; %rax is free there). It
+   has the site; from MJ_SITE_ABOVE on, the number of words between the last word of the call and
+   the program's stack; and whether a call has pushed a return address there, from which the stack
+   is walked. */
 #define MJ_SITE_ABOVE 48
 #define MJ_SITE_CALLED (1ul << 63)
 
@@ -202,17 +210,17 @@ struct mj_slot {
 
 /* ---- the arena -------------------------------------------------------------------------------
  *
- * A memfd that the target makes and maps as one piece. It begins with, for all time:
+ * A memfd that the target makes and maps as one piece. In every version it begins with:
  *
- *     code      MJ_CODE_SIZE bytes, r-x: the runtime, position-independent, and behind it what is
+ *     code      MJ_CODE_SIZE bytes, r-x: the runtime, position-independent, and behind it the code
  *               made for this process: recorders, questions, and probes written in C
  *     control   one page: struct mj_control
  *     alive     a page that is not of the memfd but private, and wiped in the child of a fork
  *     readable  uint64_t[MJ_READABLE]: pages that can be read, in private memory like `alive`
- *     slots     struct mj_slot of sites that no compiler prepared; private, too, so that those of a
+ *     slots     struct mj_slot of sites that no compiler prepared; also private, so that those of a
  *               fork's child are empty. MJ_SLOT_OWNER has the name_hash of the marker
  *
- * The other parts are where the table in the control block says, `count` entries of `entry_size`
+ * The table in the control block has the places of the other parts, `count` entries of `entry_size`
  * bytes each:
  *
  *     markers   struct mj_marker
@@ -222,32 +230,32 @@ struct mj_slot {
  *     edits     struct mj_edit, of the journal
  *     heads     struct mj_ring[2 * cpus]
  *     commits   uint64_t[cpus][bytes of a ring / MJ_PAGE], of the shared rings
- *     rings     [2 * cpus], of each of which as many bytes are used as its mask says
+ *     rings     [2 * cpus]; the mask of each says how many of its bytes are used
  *     units     struct mj_unit
  *     islands   struct mj_island
- *     scratch   where a borrowed thread finds its way back from
+ *     scratch   the stack of a borrowed thread, from which it finds its way back
  *     data      the variables of probes
  *     aggregates  struct mj_aggregate[MJ_AGGREGATES], and behind them the memory of their tables
  *
- * The tables are large; the memfd has holes where nothing was ever written.
+ * The tables are large. The memfd has holes where nothing was ever written.
  *
- * A structure of the control block or of a table keeps its fields where they are, and gets new ones
- * at its end. A reader takes `entry_size` as the distance between entries: it leaves a tail alone
- * that it does not know, and what a shorter entry does not have reads as zeros. The runtime is of
- * its arena's version, always, and need not ask.
+ * A structure of the control block or of a table keeps its fields in their places, and new ones are
+ * appended. A reader takes `entry_size` as the distance between entries. It ignores a tail that it
+ * does not know, and reads the missing fields of a shorter entry as zeros. The runtime always has
+ * the version of its arena and need not check.
  *
  * All offsets in the control block count from the start of the arena. Everything from `control` on
- * is writable by the target, so a controller believes nothing in it: it checks every number against
- * what it mapped.
+ * is writable by the target, so a controller trusts nothing in it, and checks every number against
+ * the memory that it mapped.
  */
 #define MJ_ARENA_MAGIC 0x74696a72656b726d /* "mrkerjit" in memory */
 #define MJ_ARENA_VERSION 9
 #define MJ_ARENA_NAME "markerjit"
 #define MJ_PAGE 4096
 #define MJ_CODE_SIZE (2048 * MJ_PAGE)
-#define MJ_RUNTIME_SIZE (7 * MJ_PAGE) /* of the code; what is made for the process comes behind */
-/* Offset of a word of eight bytes: 0 in a fork's child. Its lower half is `cpus`, or 0 where no
-   CPU's own ring is to be written any more; then the upper half is 1. */
+#define MJ_RUNTIME_SIZE (7 * MJ_PAGE) /* of the code; the code made for the process follows */
+/* Offset of a word of eight bytes, which is 0 in the child of a fork. Its lower half is `cpus`.
+   Once no CPU's own ring is to be written any more, the lower half is 0 and the upper half is 1. */
 #define MJ_ALIVE (MJ_CODE_SIZE + MJ_PAGE)
 #define MJ_SCRATCH_SIZE (16 * MJ_PAGE)
 #define MJ_DATA_SIZE (8192 * MJ_PAGE)
@@ -268,11 +276,11 @@ struct mj_slot {
 #define MJ_SEQUENCE_ENTER_SAVING 6
 #define MJ_SEQUENCE_LEAVE_SAVING 7
 #define MJ_SEQUENCES 8
-/* More of them, in `cell_sequences`. */
+/* More restartable sequences, in `cell_sequences`. */
 #define MJ_CELL_ADD 0
 #define MJ_CELL_SET 1
 #define MJ_CELL_SEQUENCES 2
-#define MJ_RSEQ_SIGNATURE 0x53053053 /* before an abort handler; glibc's, on x86 */
+#define MJ_RSEQ_SIGNATURE 0x53053053 /* before an abort handler; the one of glibc on x86 */
 
 /* No event waits for a reader that has asked for no records for MJ_READER_NS, and none waits longer
    than MJ_WAIT_NS for room in its ring. docs/decisions/0026-growing-rings.md */
@@ -298,23 +306,24 @@ struct mj_slot {
 #define MJ_PART_AGGREGATES 15
 #define MJ_PARTS 16
 
-/* Whether the runtime's handler is the action for SIGTRAP, in `trap_installed`. It is INSTALLING
-   from before the call that makes it so. The flags of `old_trap` have MJ_TRAP_NOT_YET until the
-   kernel has made that call and has written there what it replaced. */
+/* Whether the runtime's handler is the action for SIGTRAP, in `trap_installed`. INSTALLING is set
+   before the system call that installs it. The flags of `old_trap` have MJ_TRAP_NOT_YET until the
+   kernel has executed that call and has written the replaced action there. */
 #define MJ_TRAP_NONE 0
 #define MJ_TRAP_INSTALLED 1
 #define MJ_TRAP_INSTALLING 2
 #define MJ_TRAP_NOT_YET (1ul << 63)
 /*
- * Pages that could be read a moment ago. The word at MJ_READABLE_PLACE of the page's number is its
- * upper bits, and above them the time stamp counter without its lower MJ_READABLE_WINDOW bits, when
- * the kernel said so. So a word holds for some 0.7 ms, in which the counter's upper bits are those.
- * Each is one aligned store; one that is lost, or that another page replaces, costs a question.
+ * Pages that could be read a moment ago. A page's word, at MJ_READABLE_PLACE of its number, has the
+ * upper bits of that number. Above them it has the time stamp counter, without its lower
+ * MJ_READABLE_WINDOW bits, of the moment when the kernel found the page readable. So a word is
+ * valid until these bits of the counter change, within about 0.7 ms. Each word is one aligned
+ * store. If a word is lost, or replaced by that of another page, the kernel is asked again.
  * docs/decisions/0023-strings-by-known-pages.md
  */
 #define MJ_READABLE_BITS 10
 #define MJ_READABLE (1 << MJ_READABLE_BITS)
-#define MJ_READABLE_TAG 25 /* bits of a page's number above those: addresses have 47 */
+#define MJ_READABLE_TAG 25 /* the bits of a page's number above those: addresses have 47 bits */
 #define MJ_READABLE_WINDOW 21
 
 /* The first four bytes of a record: its marker's index, and from MJ_WORDS_SHIFT on its size in
@@ -322,7 +331,7 @@ struct mj_slot {
 #define MJ_WORDS_SHIFT 22
 #define MJ_FILLER ((1 << MJ_WORDS_SHIFT) - 1) /* in the place of the index: fills a page */
 
-/* Aggregates. A ticket's remainder by MJ_AGGREGATES is its entry. */
+/* Aggregates. The remainder of a ticket by MJ_AGGREGATES is the number of its entry. */
 #define MJ_AGGREGATES 256
 #define MJ_AGGREGATE_SIZE 192
 #define MJ_MAX_KEY_PARTS 6
@@ -330,76 +339,78 @@ struct mj_slot {
 #define MJ_KEY_NUMBER 0
 #define MJ_KEY_TEXT 1
 #define MJ_KEY_CONSTANT 2
-#define MJ_KEY_TEXT_AT 3 /* a text whose address is the next of the numbers */
+#define MJ_KEY_TEXT_AT 3 /* a text whose address is the next number */
 #define MJ_VALUE_NONE 0
 #define MJ_VALUE_SIGNED 1
 #define MJ_VALUE_UNSIGNED 2
 #define MJ_VALUE_FLOAT 3
 
-/* The words of a key: with HIST or QUANTILES its buckets, and nothing else; otherwise the number of
-   events, then for SUM two words, for MIN and MAX one each. A sum is the first word, signed, and
-   2 ** 64 times the second, or a double. That of MAX is larger where the value is, and 0 for none;
-   that of MIN has the opposite bits. */
+/* The words of a key. With HIST or QUANTILES these are its buckets, and nothing else. Otherwise
+   they are the number of events, then two words for SUM, and one each for MIN and MAX. A sum is the
+   first word, signed, plus 2 ** 64 times the second, or it is a double. The word of MAX grows with
+   the value, and is 0 for none. The word of MIN has the inverted bits. */
 #define MJ_DOES_SUM 1
 #define MJ_DOES_MIN 2
 #define MJ_DOES_MAX 4
 #define MJ_DOES_HIST 8
 #define MJ_DOES_QUANTILES 16
 
-/* Words before those of the first key: events that were not added, since */
-#define MJ_MISSED_FULL 0       /* there was no room for another key, */
-#define MJ_MISSED_LONG 1       /* a text of the key was too long, */
-#define MJ_MISSED_NAN 2        /* or the value was no number, */
-#define MJ_MISSED_UNREADABLE 3 /* or a number of it could not be read */
-/* And of pairs: begins that */
-#define MJ_MISSED_REPLACED 4       /* another one replaced, */
-#define MJ_MISSED_FORGOTTEN 5      /* or that gave their place to another one after a long time; */
-#define MJ_MISSED_ALONE 6          /* ends without a begin, */
-#define MJ_MISSED_END_LONG 7       /* and those whose key had no room, */
-#define MJ_MISSED_END_UNREADABLE 8 /* or could not be read; */
+/* Words before those of the first key count the events that were not added, by reason: */
+#define MJ_MISSED_FULL 0       /* there was no room for another key */
+#define MJ_MISSED_LONG 1       /* a text of the key was too long */
+#define MJ_MISSED_NAN 2        /* the value was not a number */
+#define MJ_MISSED_UNREADABLE 3 /* a number of the key or the value could not be read */
+/* For pairs they also count: */
+#define MJ_MISSED_REPLACED 4       /* begins that another begin replaced */
+#define MJ_MISSED_FORGOTTEN 5      /* begins that gave their place to another after a long time */
+#define MJ_MISSED_ALONE 6          /* ends without a begin */
+#define MJ_MISSED_END_LONG 7       /* ends with a text too long for the key */
+#define MJ_MISSED_END_UNREADABLE 8 /* ends with a number of the key that could not be read */
 #define MJ_MISSED_UNSHOWN 9        /* slow pairs for which there was no room in the list */
-/* And of blocks: */
-#define MJ_MISSED_UNKNOWN 10 /* frees of what was not seen to be allocated, */
-#define MJ_MISSED_UNSEEN 11  /* and allocations whose address is not known */
+/* For blocks they also count: */
+#define MJ_MISSED_UNKNOWN 10 /* frees of blocks whose allocation was not seen */
+#define MJ_MISSED_UNSEEN 11  /* allocations whose address is not known */
 #define MJ_MISSED 16
 
-/* Pairs: the state of a place, from the lowest bit on: one of these, how often the place was given,
-   and from MJ_PLACE_TAG on the upper bits of the key's hash. */
+/* Pairs: the state of a place has, from the lowest bit on, one of these values, the number of times
+   that the place was given, and from MJ_PLACE_TAG on the upper bits of the key's hash. */
 #define MJ_PLACE_FREE 0
 #define MJ_PLACE_BUSY 1 /* a thread writes or takes it */
 #define MJ_PLACE_FULL 2
 #define MJ_PLACE_STATE 3 /* mask */
 #define MJ_PLACE_TAG 48
-#define MJ_PLACES_OF_KEY 16 /* one behind the other, where a key may be */
+#define MJ_PLACES_OF_KEY 16 /* consecutive places in which a key may be */
 #define MJ_MAX_FIELD_PARTS 12
-/* Words of a begin that waits, before its fields: its time, the thread with the marker above, and
-   the number of its group + 1, or 0. */
+/* Words of a waiting begin, before its fields: its time; the thread, with the marker in the upper
+   half; and the number of its group + 1, or 0. */
 #define MJ_HELD_WORDS 3
 #define MJ_MAX_FIELD_WORDS 128 /* of one end of a pair */
-/* Words of a slow pair, before its fields: its number + 1 when all else is written, the time of the
-   begin, nanoseconds, the thread and marker of both ends, and the number of the begin's group + 1,
-   or 0. Of a marker with `took_at` the time is that of the end, and the number that of its key. */
+/* Words of a slow pair, before its fields: its number + 1, written last; the time of the begin; the
+   duration in nanoseconds; the thread and marker of both ends; and the number of the begin's group
+   + 1, or 0. For a marker with `took_at` the time is that of the end, and the last number is that
+   of its key. */
 #define MJ_SLOW_WORDS 6
-/* Blocks: words of one, and what is counted for each site. */
+/* Blocks: the words of one, and the counts of each site. */
 #define MJ_BLOCK_WORDS 6 /* struct mj_block */
 #define MJ_BLOCK_ALLOCATIONS 0
 #define MJ_BLOCK_ASKED 1
 #define MJ_BLOCK_GIVEN 2
 #define MJ_BLOCK_FAILED 3     /* allocations that gave no block */
-#define MJ_BLOCK_FREES 4      /* with the next four */
-#define MJ_BLOCK_THREADS 5    /* by another thread, */
-#define MJ_BLOCK_CPUS 6       /* or on another CPU, than the allocation */
-#define MJ_BLOCK_LIFE 7       /* nanoseconds in all */
-#define MJ_BLOCK_LONGEST 8    /* and at most */
+#define MJ_BLOCK_FREES 4      /* blocks that were freed; the next four are about these */
+#define MJ_BLOCK_THREADS 5    /* freed by another thread than allocated */
+#define MJ_BLOCK_CPUS 6       /* freed on another CPU than allocated */
+#define MJ_BLOCK_LIFE 7       /* the sum of their lifetimes, nanoseconds */
+#define MJ_BLOCK_LONGEST 8    /* the longest lifetime, nanoseconds */
 #define MJ_BLOCK_REUSED 9     /* addresses that were given out again without a free */
 #define MJ_BLOCK_UNTRACKED 10 /* blocks for which there was no room */
 #define MJ_BLOCK_LIVES 11     /* lifetimes by the number of their bits, from here on */
 #define MJ_BLOCK_COUNTS (MJ_BLOCK_LIVES + 48)
-/* Bits of a key that no address has: the key is of what the thread with this number has begun, a
-   reallocation, or, with both bits, an allocation that another function finishes. */
+/* Bits that no address has. A key with the first bit belongs to a reallocation that the thread with
+   this number has begun. A key with both bits belongs to an allocation that the thread has begun
+   and that another function finishes. */
 #define MJ_BLOCK_KEPT (1ul << 63)
 #define MJ_BLOCK_JUMP (1ul << 62)
-#define MJ_NO_SITE 0xffff /* the number of a block's site that is not known; and a mask */
+#define MJ_NO_SITE 0xffff /* the number of an unknown site, and the mask of a site's number */
 /* Steps of an allocator: markerjit/allocations/steps.py. */
 #define MJ_STEP_FREE 1
 #define MJ_STEP_MOVE 2
@@ -407,17 +418,17 @@ struct mj_slot {
 #define MJ_STEP_OUTER 4
 #define MJ_STEP_MOVED 5
 #define MJ_STEP_RESULT 6
-/* In the place of a block. */
+/* Values in the place of a block's address: markerjit/allocations/steps.py. */
 #define MJ_BLOCK_UNSEEN 1
 #define MJ_BLOCK_CONTINUED 2
 #define MJ_BLOCK_OWN 3
-/* How many bytes an allocator gives for what was asked. */
+/* The rules for the bytes that an allocator gives for a request. */
 #define MJ_GIVES_ASKED 0
 #define MJ_GIVES_GLIBC 1
 #define MJ_GIVES_JEMALLOC 2
 
-/* Buckets: of powers of two, or finer, 2 ** MJ_PARTS_BITS to a power of two. That of 0 is the first
-   for values without a sign, otherwise the one in the middle. */
+/* Buckets of powers of two, or finer ones, 2 ** MJ_PARTS_BITS to a power of two. The bucket of 0 is
+   the first one for unsigned values, and the middle one for others. */
 #define MJ_PARTS_BITS 5
 #define MJ_EXPONENTS_BELOW 32 /* of doubles: from 2 ** -32, and what is smaller counts as 0, */
 #define MJ_EXPONENTS_ABOVE 64 /* up to 2 ** 64 */
@@ -436,8 +447,8 @@ struct mj_sigaction {
 };
 
 /*
- * A controller. A pid alone is given away again, so the moment of its start goes with it (field 22
- * of /proc/PID/stat), and the pid namespace in which the number counts (inode of
+ * A controller. Pids are reused, so the start time of the process goes with its pid (field 22 of
+ * /proc/PID/stat), and so does the pid namespace in which the pid is valid (inode of
  * /proc/PID/ns/pid).
  */
 struct mj_owner {
@@ -447,11 +458,12 @@ struct mj_owner {
 };
 
 /*
- * What a controller is about to write, so that the next one can finish it or take it back. The
- * edits are in the journal before `state` is MJ_JOURNAL_OPEN, and that is before the first of them
- * is written; it is MJ_JOURNAL_EMPTY again when all are written or all are taken back. A journal
- * that is open while the target's lock is free belongs to a controller that died, or that has
- * paused between two steps: then `until` says for how long the change is left to it.
+ * The edits that a controller is about to write, so that the next one can finish them or take them
+ * back. All edits are in the journal before `state` becomes MJ_JOURNAL_OPEN, and `state` is open
+ * before the first edit is written to its place. It is MJ_JOURNAL_EMPTY again when all edits are
+ * written or all are taken back. A journal that is open while the target's lock is free belongs to
+ * a controller that died, or that has paused between two steps. In the latter case `until` says how
+ * long the change is reserved for it.
  */
 #define MJ_JOURNAL_EMPTY 0
 #define MJ_JOURNAL_OPEN 1
@@ -464,17 +476,17 @@ struct mj_journal {
 };
 
 /*
- * One place to change. Edits with the same step are written together, and steps in their order,
- * with the cores synchronised after each that changes code.
+ * One place to change. Edits of the same step are written together. Steps are written in order, and
+ * the cores are synchronised after each step that changes code.
  */
 struct mj_edit {
     uint64_t address;
     uint8_t size;  /* 1 to 16 */
     uint8_t step;  /* never smaller than that of the edit before */
     uint8_t code;  /* threads execute these bytes */
-    uint8_t again; /* an earlier step writes here too: not compared before that */
-    uint8_t store; /* by one aligned store of 1, 2, 4 or 8 bytes; only in our own process, where
-                      the address is writable */
+    uint8_t again; /* an earlier step writes here too: not compared before that step */
+    uint8_t store; /* write it by one aligned store of 1, 2, 4 or 8 bytes; only in our own process,
+                      where the address is writable */
     uint8_t reserved[3];
     uint8_t old_bytes[16];
     uint8_t new_bytes[16];
@@ -492,7 +504,7 @@ struct mj_restartable {
     uint64_t abort;
 } __attribute__((aligned(32)));
 
-/* A part of the arena. One that there is not has a count of 0. */
+/* A part of the arena. A part that does not exist has a count of 0. */
 struct mj_part {
     uint64_t offset;
     uint32_t entry_size;
@@ -500,67 +512,67 @@ struct mj_part {
 };
 
 struct mj_control {
-    /* What stands so for all time, whatever the version: */
+    /* The same in every version: */
     uint64_t magic;
     uint32_t version;
     uint32_t control_size; /* bytes of this structure */
     uint64_t arena_size;
-    uint32_t cpus;      /* how many CPU numbers there can be; two rings for each */
-    uint32_t ring_size; /* of rings at first, a power of two; changes while nothing is recorded */
+    uint32_t cpus;      /* the number of possible CPU numbers; each has two rings */
+    uint32_t ring_size; /* initial bytes of a ring, a power of two; changes while nothing records */
     struct mj_part parts[MJ_PARTS];
-    /* and what may be longer in another one: */
+    /* Other versions may have fewer or more of these: */
     uint64_t runtime_id; /* a hash of the runtime's code */
     uint32_t cpu_flags;
-    uint32_t pid;          /* as the process itself has it */
-    int32_t tid_offset;    /* where a thread's id stands, from its fs base; < 0: not found */
-    int32_t rseq_offset;   /* where struct rseq does; 0: there is none to be used */
-    uint64_t clock;        /* address of the vDSO's clock_gettime; 0: none was found */
-    struct mj_owner owner; /* its maker, and when: CLOCK_REALTIME, seconds */
-    uint64_t owner_since;
-    struct mj_sigaction old_trap;  /* the target's own SIGTRAP action, to pass on to */
-    struct mj_sigaction seen_trap; /* for the controller: where the target's kernel puts an answer,
-                                      and finds the new action */
+    uint32_t pid;                 /* in the process's own pid namespace */
+    int32_t tid_offset;           /* of a thread's id from its fs base; < 0: not found */
+    int32_t rseq_offset;          /* of struct rseq from the fs base; 0: there is none to be used */
+    uint64_t clock;               /* address of the vDSO's clock_gettime; 0: none was found */
+    struct mj_owner owner;        /* the controller that made the arena */
+    uint64_t owner_since;         /* the time of that, CLOCK_REALTIME, seconds */
+    struct mj_sigaction old_trap; /* the target's own SIGTRAP action, to pass on to */
+    struct mj_sigaction seen_trap; /* for system calls of the controller: the kernel reads the new
+                                      action here, and writes its answer here */
     uint32_t trap_installed;       /* MJ_TRAP_... */
     uint32_t markers_used;
     uint32_t patches_used;    /* entries of the table that have an address */
-    uint32_t patches_changed; /* how often what the table says of heads was changed */
+    uint32_t patches_changed; /* the number of changes to the table's entries of heads */
     uint32_t units_used;
     uint32_t code_used; /* by the runtime and recorders; all other code is at the other end */
     uint32_t data_used; /* bytes of the data that were ever used */
-    uint32_t reading;   /* how often the rings were claimed by a reader: the last claim's number */
+    uint32_t reading;   /* the number of times that a reader claimed the rings: the last claim */
     struct mj_owner reader; /* the process that takes records out */
-    uint64_t lease_ns;      /* until when, CLOCK_MONOTONIC; 0: for ever */
+    uint64_t lease_ns;      /* the end of its lease, CLOCK_MONOTONIC; 0: there is no end */
     struct mj_journal journal;
     uint32_t callers_used;
     struct mj_restartable sequences[MJ_SEQUENCES];
-    uint64_t wait_until_ns; /* until when events may wait for the reader, CLOCK_MONOTONIC, written
-                               by it; 0: they do not */
-    uint32_t passes;        /* by the reader: how often it has been through all rings */
+    uint64_t wait_until_ns; /* events may wait for the reader until then, CLOCK_MONOTONIC, written
+                               by the reader; 0: they do not wait */
+    uint32_t passes;        /* the number of the reader's passes through all rings; by the reader */
     uint32_t waiting;       /* threads that wait */
-    uint64_t waits;         /* events that have waited, and for how long in all */
-    uint64_t waited_ns;
-    uint64_t until_ns; /* the earliest `until_ns` of all markers; 0: all of those are 0 */
+    uint64_t waits;         /* events that have waited */
+    uint64_t waited_ns;     /* the sum of their waiting times */
+    uint64_t until_ns;      /* the earliest `until_ns` of all markers; 0: all of those are 0 */
     struct mj_restartable cell_sequences[MJ_CELL_SEQUENCES];
-    uint64_t aggregates_made;   /* how many there ever were: a part of their tickets */
-    uint64_t questions_changed; /* how often the code of a question came or went */
+    uint64_t aggregates_made;   /* the number of all that were ever made: a part of their tickets */
+    uint64_t questions_changed; /* the number of changes to the code of questions */
     uint64_t stash;             /* address of the struct mj_stash; 0: there is none */
-    uint64_t stash_tokens;      /* the last token that a slot has got */
+    uint64_t stash_tokens;      /* the last token that was given to a slot */
     uint64_t ns_per_tick;       /* of the time stamp counter, 32 binary places; with the stash */
     uint64_t stacks;            /* address of the struct mj_stacks; 0: there is none */
-    uint64_t stacks_at;         /* and its offset in the memfd */
+    uint64_t stacks_at;         /* its offset in the memfd */
 };
 
 /*
- * How the recorder takes an argument from the call: one of these, and log2 of its size in a record
- * in the high nibble.
+ * The way in which the recorder takes an argument from the call: one of these, with log2 of the
+ * argument's size in a record in the high nibble.
  */
 #define MJ_OP_SKIP 0    /* a general register that is not recorded                           */
 #define MJ_OP_GP 1      /* a general register                                                */
 #define MJ_OP_FP 2      /* a double                                                          */
 #define MJ_OP_STRING 3  /* char *, to its NUL, at most `limit` bytes                         */
-#define MJ_OP_BYTES 4   /* char *, to its NUL, as long as the argument before says, or `limit` */
-#define MJ_OP_PREFIX 5  /* char *, to its NUL or `limit` bytes, and nothing is behind (%.8s) */
-#define MJ_OP_RAW 6     /* as many bytes as the argument before says, or `limit` (%*ph)      */
+#define MJ_OP_BYTES 4   /* char *, to its NUL, at most the previous argument or `limit` bytes */
+#define MJ_OP_PREFIX 5  /* char *, to its NUL or `limit` bytes; nothing is read behind (%.8s) */
+#define MJ_OP_RAW 6     /* as many bytes as the previous argument says, at most `limit` (%*ph) */
 #define MJ_OP_SKIP_FP 7 /* a double that is not recorded                                     */
 #define MJ_OP_SINCE                                                                                \
     8 /* a duration, nanoseconds; with bit MJ_SINCE_TICKS the time stamp counter                   \
@@ -574,9 +586,9 @@ struct mj_control {
 #define MJ_TIME_COARSE 3    /* CLOCK_MONOTONIC_COARSE, nanoseconds */
 
 /*
- * What the runtime needs to know of a marker; its index is the id in the records. A marker has an
- * entry for each way in which it was recorded. What is for the controllers only is written by the
- * one that holds the target's lock, but for `delivered`.
+ * The runtime's data of a marker. The index of the entry is the id in the records. A marker has an
+ * entry for each way in which it was recorded. To write the fields that only controllers use, a
+ * controller must hold the target's lock, except for `delivered`.
  */
 struct mj_marker {
     uint64_t name_hash; /* FNV-1a of the marker's signature, to find it again; 0: free */
@@ -584,57 +596,57 @@ struct mj_marker {
     uint32_t by;        /* pid of the controller that switched it last; 0: off */
     uint32_t id;
     uint8_t argc;
-    uint8_t mode;     /* how it is on, for people; 0: off */
-    uint8_t asks;     /* what stands behind its question: MJ_ASKS_...; 0: it has none */
-    uint8_t to_stack; /* words from its first one to the program's stack pointer, which is recorded
-                         behind the time; 0: it is not. Only of calls of stubs */
+    uint8_t mode;     /* the mode in which it is on, to be shown; 0: off */
+    uint8_t asks;     /* what follows its question: MJ_ASKS_...; 0: it has none */
+    uint8_t to_stack; /* words from its first word to the program's stack pointer, which is recorded
+                         behind the time; 0: it is not recorded. Only in calls of stubs */
     uint8_t ops[MJ_MAX_ARGS];
     uint16_t limits[MJ_MAX_ARGS]; /* of texts, bytes */
     uint16_t size;                /* bytes of a record, its texts empty */
     uint8_t time;                 /* MJ_TIME_... */
     uint8_t tid;                  /* 1: record the thread's id */
-    uint32_t recorder;            /* offset of the code made for it; 0: none, mj_record does it */
-    uint32_t held;                /* the `reading` that it records for; 0: none */
-    uint64_t passed_before; /* its counters, added up, when the trace or flight recorder began */
+    uint32_t recorder;            /* offset of the code made for it; 0: none, mj_record records */
+    uint32_t held;                /* the `reading` for which it records; 0: none */
+    uint64_t passed_before;       /* sums of its counters when the trace or flight recorder began */
     uint64_t lost_before;
     uint64_t delivered;     /* written by the reader: records that it took out of the rings */
-    uint64_t calls;         /* of probes in C, but for the one that is connected now */
-    uint64_t calls_before;  /* calls that its slots had counted when that was connected */
+    uint64_t calls;         /* of probes in C, without the one that is connected now */
+    uint64_t calls_before;  /* calls that its slots had counted when that one was connected */
     uint64_t hits_before;   /* hits of all entries with its signature when it was switched on */
-    uint64_t losses_before; /* and how many of them were not recorded */
+    uint64_t losses_before; /* the number of these hits that were not recorded */
     uint8_t counted;        /* 1: each execution is counted as `passed`; 0: the reader counts */
     uint8_t calling;        /* 1: a probe in C is connected, and its slots count the calls */
-    uint8_t careful;        /* 1: texts are never read from a page that is only known to be there */
+    uint8_t careful;        /* 1: texts are never read on the word of `readable` alone */
     uint8_t waits;          /* 1: where its ring is full, it waits for the reader: wait_until_ns */
     uint32_t recorder_of_c; /* as `recorder`, for slots whose bodies make an ordinary C call */
-    char name[64];          /* cut when it is longer; for people */
+    char name[64];          /* truncated if it is longer; to be shown */
     uint64_t question;      /* FNV-1a of the question, to find it again */
-    uint32_t question_text; /* offset and bytes of its text, in UTF-8: it stands behind the code */
+    uint32_t question_text; /* offset and bytes of its text, in UTF-8, which follows the code */
     uint32_t question_size;
-    uint64_t until_ns;  /* it is to be off by then, CLOCK_MONOTONIC; 0: it stays */
-    uint64_t aggregate; /* the ticket of the one that it adds to; 0: none */
+    uint64_t until_ns;  /* it must be off by then, CLOCK_MONOTONIC; 0: it stays on */
+    uint64_t aggregate; /* the ticket of the aggregate that it adds to; 0: none */
     uint8_t more_ops[MJ_MAX_WORDS - MJ_MAX_ARGS]; /* of the words behind `ops`: numbers */
 };
 
-/* `recorder` of an entry with a question is the code of that, which jumps to the probe or returns.
-   Up to the end of the text all is of that question: its code, a recorder, the text. Without code
-   the entry is free for another question about the same marker: nothing leads to it.
-   docs/decisions/0033-questions-before-probes.md */
+/* In an entry with a question, `recorder` is the question's code, which jumps to the probe or
+   returns. Everything up to the end of the text belongs to the question: its code, a recorder, the
+   text. An entry without code is free for another question about the same marker, because nothing
+   leads to it. docs/decisions/0033-questions-before-probes.md */
 #define MJ_ASKS_NOTHING 0
 #define MJ_ASKS_BEFORE_COUNT 1
 #define MJ_ASKS_BEFORE_RECORD 2
-#define MJ_ASKS_AGGREGATE 3 /* its code adds to an aggregate, and returns */
+#define MJ_ASKS_AGGREGATE 3 /* the code adds to an aggregate, and returns */
 
-/* One for each ring and marker, so that CPUs do not share a line. */
+/* The counters of one ring and marker, so that CPUs do not share a cache line. */
 struct mj_count {
-    uint64_t passed; /* executions of the probe, but for those lost and those the reader counts */
+    uint64_t passed; /* executions of the probe, without those lost and those the reader counts */
     uint64_t lost;   /* not recorded: the ring was full */
 };
 
 /*
- * Calls of probes in C through the adapters of the runtime: one for each ring and marker, as above.
- * A thread may leave on another CPU than that on which it entered, so only the sums over all rings
- * mean something. No thread is inside where the sum of `left`, read first, is that of `entered`.
+ * Calls of probes in C through the adapters of the runtime, for one ring and marker, as above. A
+ * thread may leave on another CPU than it entered on, so only the sums over all rings are
+ * meaningful. No thread is inside if the sum of `left`, read first, equals the sum of `entered`.
  * docs/decisions/0025-who-is-inside.md
  */
 struct mj_calls {
@@ -642,35 +654,35 @@ struct mj_calls {
     uint64_t left;
 };
 
-/* An entry that asks before a probe has other words there, for its brakes. In the row of a CPU's
-   own ring: the state of a generator, which only this CPU changes, but for a thread that just came
-   from it; and how many events were held back. In the row of the first shared ring: the time of the
-   next event, and the highest number of the generator that takes one.
+/* An entry with a question before a probe uses these words for its brakes. In the row of a CPU's
+   own ring they are the state of a generator and the number of events held back. Only this CPU
+   changes them, and a thread that has just left it. In the row of the first shared ring they are
+   the time of the next event, and the highest number of the generator for which an event is taken.
    docs/decisions/0045-brakes.md */
 
 /*
- * A head: bytes of code that are ours to change. The table says what of ours may stand where; with
- * an empty journal a head that is open is in it, and whether it is open the code says. Only of a
- * breakpoint the code does not say whose it is: `planted` does. An entry stays when its head is
- * closed. docs/decisions/0019-one-table-of-patches.md
+ * A head: bytes of code that are ours to change. The table has all places where code of ours may
+ * be. While the journal is empty, every open head is in the table, and the code itself says whether
+ * a head is open. The code of a breakpoint does not say whose it is, so `planted` does. An entry
+ * stays when its head is closed. docs/decisions/0019-one-table-of-patches.md
  *
- * A thread that comes to a breakpoint goes on at `body`, as if it had executed the instruction
- * there. The entry keeps its `body`, because a thread may be on its way here, and because the child
- * of a fork shares the table and may still have the code.
+ * A thread that meets a breakpoint goes on at `body`, as if it had executed the instruction there.
+ * The entry keeps its `body`, because a thread may be on its way to the handler, and because the
+ * child of a fork shares the table and may still have the breakpoint.
  *
- * `body` and `gone` are for both sides, all else is for controllers. It changes only while the
- * journal is open, or under the lock to what stands in the code.
+ * Both sides use `body` and `gone`. Only controllers use the rest, which changes only while the
+ * journal is open, or, under the lock, to match the code.
  */
 struct mj_patch {
     uint64_t address; /* of the head; 0: free */
     uint64_t body;    /* 0: no breakpoint of ours ever stood here */
     uint64_t slot;    /* of the site; 0: it has none */
-    uint8_t gone;     /* the code of `body` was unloaded; but a fork's child may have it */
-    uint8_t mode;     /* how it is opened, for people */
+    uint8_t gone;     /* the code of `body` was unloaded, although a fork's child may have it */
+    uint8_t mode;     /* the mode in which it is opened, to be shown */
     uint8_t size;     /* bytes of the head, up to 16; 0: the head is gone */
     uint8_t kind;     /* MJ_PATCH_* */
     uint8_t planted;  /* the breakpoint stands in the code of this process */
-    uint8_t covers;   /* bytes of the instructions that are lost with the head; 0: those of it */
+    uint8_t covers;   /* bytes of the instructions that the head overwrites; 0: as `size` */
     int8_t reach;     /* the displacement of the short jump, of MJ_PATCH_SHORT */
     uint8_t reserved;
     uint8_t before[16]; /* the head while it is closed, and while it is open */
@@ -678,12 +690,12 @@ struct mj_patch {
 };
 #define MJ_PATCH_HEAD 0
 #define MJ_PATCH_SHORT 1 /* a head that a short jump opens, to the last five bytes of a hole */
-#define MJ_PATCH_HOLE 2  /* no head: what a short jump leads to, while its head is open so */
+#define MJ_PATCH_HOLE 2  /* no head: the target of a short jump, while that opens its head */
 
 /*
- * A file of probes that was put into the arena. Its names stand behind its variables, as JSON
- * (markerjit/probes/loaded.py). What is not of a unit, a question or a recorder is free: `state` is
- * written last when a unit comes, and first when it goes.
+ * A file of probes that was put into the arena. Its names follow its variables, as JSON
+ * (markerjit/probes/loaded.py). Memory that belongs to no unit, question or recorder is free.
+ * `state` is written last when a unit is added, and first when it is removed.
  * docs/decisions/0021-giving-back-and-islands.md
  */
 struct mj_unit {
@@ -698,18 +710,19 @@ struct mj_unit {
 };
 #define MJ_UNIT_FREE 0
 #define MJ_UNIT_READY 1
-#define MJ_UNIT_KEPT 2     /* as READY; but not all its callers are known, so it never goes */
-#define MJ_UNIT_REPLACES 3 /* as READY; but nobody counts who is inside */
+#define MJ_UNIT_KEPT 2     /* as READY, but not all its callers are known, so it is never removed */
+#define MJ_UNIT_REPLACES 3 /* as READY, but the threads inside are not counted */
 
-/* A slot that may hold a probe of a unit, or may have held one. It is written before the slot gets
-   the probe. One whose unit is not there any more is free. */
+/* A slot that may hold a probe of a unit, or may have held one. The entry is written before the
+   slot gets the probe. An entry whose unit was removed is free. */
 struct mj_caller {
     uint64_t slot; /* an address */
     uint64_t unit; /* its `order` */
 };
 
 /* Code of ours within 2 GiB of an object: bytes of the memfd behind the arena, mapped there and
-   nowhere else; `size` 0: none. It is written before it is mapped.
+   nowhere else. A `size` of 0 means that there is none. The entry is written before the island is
+   mapped.
    docs/decisions/0061-islands-behind-the-arena.md */
 struct mj_island {
     uint64_t start; /* an address */
@@ -722,34 +735,34 @@ struct mj_island {
  * The head of a ring. Positions count bytes from the start of the trace and never wrap; the bytes
  * of position p are at p & mask.
  *
- * Ring c, of CPU c, is written by threads on that CPU only, in restartable sequences: nothing but
- * the store of `head`, the last of a sequence, makes a record part of it. `room` is the end of the
- * page, or what the reader's limit was: with the head in it, only every page needs a look at that.
- * The reader may make a ring twice as large while it is written: it sets the mask where the old and
- * the new one mean the same places, and moves the limit only then.
- * docs/decisions/0026-growing-rings.md
+ * Only threads on CPU c write ring c, in restartable sequences. The store of `head`, the last store
+ * of a sequence, is what makes a record part of the ring. `room` is the end of the page, or the
+ * reader's limit as it was read last. It is on the cache line of `head`, so the limit itself is
+ * read only once a page. The reader may double a ring while it is written: it sets the mask at a
+ * position where the old mask and the new one mean the same places, and moves the limit only after
+ * that. docs/decisions/0026-growing-rings.md
  *
  * Ring cpus + c is the shared one, for threads without restartable sequences and for those that
  * were just interrupted in one; several CPUs may write it, by compare-and-swap of `head`.
  */
 struct mj_ring {
-    uint64_t head __attribute__((aligned(64))); /* written by the runtime; shared: reserved up to */
+    uint64_t head __attribute__((aligned(64))); /* by the runtime; shared ring: reserved up to it */
     uint64_t room;                              /* a record may end here, and no further */
     uint64_t data;                              /* address of the ring's bytes */
     uint64_t mask;                              /* its size, a power of two, - 1 */
     uint64_t limit
-        __attribute__((aligned(64))); /* written by the reader: no further; ~0: overwrite */
-    uint64_t begun;                   /* the same: what is older belongs to an earlier trace */
+        __attribute__((aligned(64))); /* by the reader: the end for records; ~0: overwrite */
+    uint64_t begun;                   /* by the reader: older records are of an earlier trace */
 };
 
 /*
  * A record: marker, size, thread, then the time if its marker has one, and the fields, each at a
- * multiple of its size (markerjit/ring/types.py has all rules). It never crosses a page: what is
- * left of one is filled by a record of id MJ_FILLER.
+ * multiple of its size (markerjit/ring/types.py has all rules). A record never crosses a page. The
+ * rest of a page is filled by a record of id MJ_FILLER.
  *
- * In a shared ring a commit word stands before each record, and is written last. It says the
- * position, so that a word left over from an earlier lap is never taken for it; its size counts
- * the word itself. MJ_FILLER is then a commit word whose record, if there is room for one, says so.
+ * In a shared ring a commit word precedes each record, and is written last. It has the position, so
+ * that a word left over from an earlier lap is never taken for it. Its size includes the word
+ * itself. At the end of a page a commit word without a record, or with one of MJ_FILLER, fills it.
  */
 struct mj_record {
     uint32_t head; /* marker, and from MJ_WORDS_SHIFT on the size in words of eight bytes */
@@ -758,7 +771,8 @@ struct mj_record {
 };
 #define MJ_MAX_RECORD (MJ_PAGE - 8)
 
-/* A text in a record: this, then its bytes; at a multiple of eight, and so is what comes after. */
+/* A text in a record: this header, then its bytes. It is at a multiple of eight, and so is the next
+   field. */
 struct mj_text {
     uint32_t length;
     uint32_t state;
@@ -768,9 +782,10 @@ struct mj_text {
 #define MJ_TEXT_NULL 2       /* the pointer was NULL, or in the first page */
 #define MJ_TEXT_UNREADABLE 3 /* nothing can be read there */
 
-/* A text that a question is about: as the recorder takes it (MJ_OP_..., limits), and of that the
-   bytes from `low` up to, and without, `high`. `arg` is the number of an argument, or negative: a
-   word of the question's own, so many below the arguments, that has the text's address. */
+/* A text that a question is about: the text as the recorder takes it (MJ_OP_..., limits), and of
+   that the bytes from `low` up to, but not including, `high`. `arg` is the number of an argument. A
+   negative `arg` is the place, below the arguments, of the question's own word that has the text's
+   address. */
 struct mj_asked_text {
     int8_t arg;
     uint8_t op;
@@ -779,7 +794,8 @@ struct mj_asked_text {
     uint16_t high;
 };
 
-/* What a question asks of a text, behind its code: native/src/runtime/ask.c. A constant follows. */
+/* The test of a question on a text, behind its code: native/src/runtime/ask.c. A constant follows.
+ */
 struct mj_asked {
     uint8_t test; /* MJ_ASK_... */
     uint8_t careful;
@@ -793,11 +809,11 @@ struct mj_asked {
 #define MJ_ASK_EQUALS 2
 #define MJ_ASK_STARTS 3
 #define MJ_ASK_CONTAINS 4
-#define MJ_ASK_SAME 5    /* as another text */
+#define MJ_ASK_SAME 5    /* equal to the other text */
 #define MJ_MAX_ASKED 256 /* bytes of a text that are looked at */
 
 /*
- * An aggregate: keys, and for each key some words that are counted up while markers are executed.
+ * An aggregate: keys, and for each key some words that are updated while markers are executed.
  * Its memory is behind the entries of all aggregates:
  *
  *     keys     [mask + 1], an open-addressing hash table: a word that is 0 where the place is free,
@@ -805,22 +821,22 @@ struct mj_asked {
  *              words of the key
  *     values   for each ring MJ_MISSED words, and then `words` for each number of a key
  *
- * The words of ring c are those of CPU c, those of ring cpus + c are shared, as rings are. A ticket
- * is the number of the entry and, times MJ_AGGREGATES, how many aggregates there were: none is
- * given twice. It is written last when an aggregate comes, and first when it goes. Then `went` has
- * it, and the memory belongs to nobody else until no thread is inside.
+ * As with rings, the words of ring c belong to CPU c, and those of ring cpus + c are shared. A
+ * ticket is the number of the entry plus MJ_AGGREGATES times the number of aggregates made before,
+ * so none is given twice. It is written last when an aggregate is added, and first when it is
+ * removed. Then `went` has it, and the memory is not reused until no thread is inside.
  *
- * Pairs have in the place of `keys` the begins that wait:
+ * Pairs have the waiting begins in the place of `keys`:
  *
  *     states   [mask + 1]: MJ_PLACE_...
  *     places   [mask + 1]: the words of the key, then `held_words`
- *     groups   [group_mask + 1], where pairs are divided by what their begins say: keys as above
+ *     groups   [group_mask + 1], where pairs are divided by values of their begins: keys as above
  *     values   as above, for the pairs without a group and then for each group: fine buckets of
  *              nanoseconds, their sum, the largest
  *     slow     [slow_room]: pairs that took long
  *
- * Blocks of an allocator have keys and values as an aggregate, for the sites that have asked for
- * them: MJ_BLOCK_COUNTS words for each. In the place of the slow pairs stand the blocks:
+ * Blocks of an allocator have keys and values as an aggregate does, for the sites that asked for
+ * them, with MJ_BLOCK_COUNTS words for each site. The blocks are in the place of the slow pairs:
  *
  *     states   [slow_room]: MJ_PLACE_..., as those of pairs
  *     blocks   struct mj_block[slow_room]
@@ -833,7 +849,7 @@ struct mj_aggregate {
     uint64_t ticket; /* 0: free */
     uint32_t key_words;
     uint32_t mask;
-    uint32_t room; /* keys at most, half as many as there are places for them */
+    uint32_t room; /* the most keys, half the number of places for them */
     uint32_t words;
     uint64_t keys;   /* offsets */
     uint64_t values; /* of ring 0 */
@@ -841,38 +857,38 @@ struct mj_aggregate {
     struct mj_owner owner;
     uint64_t used
         __attribute__((aligned(64))); /* keys that have a number; written by the runtime */
-    uint64_t offset;                  /* of its memory, */
-    uint64_t size;                    /* bytes, whole pages; 0: it has none */
-    uint64_t went;                    /* the ticket that it had, while a thread may be inside */
+    uint64_t offset;                  /* of its memory */
+    uint64_t size;                    /* bytes of its memory, whole pages; 0: it has none */
+    uint64_t went;                    /* its former ticket, while a thread may be inside */
     uint32_t held_words;              /* of pairs: words of a begin behind its key; 0: no pairs */
-    uint32_t slow_words;              /* of a slow pair */
-    uint64_t slow;                    /* offset of the list of slow pairs, */
-    uint32_t slow_room;               /* which has room for so many, a power of two; 0: none */
-    uint32_t lost;                    /* 1: a thread stayed inside, and the memory is nobody's */
+    uint32_t slow_words;              /* words of a slow pair */
+    uint64_t slow;                    /* offset of the list of slow pairs */
+    uint32_t slow_room;               /* the most slow pairs in it, a power of two; 0: none */
+    uint32_t lost;                    /* 1: a thread stayed inside, and the memory is abandoned */
     uint32_t group_words;             /* of the key of a group of pairs; 0: there are none */
     uint32_t group_mask;              /* there is room for half as many groups as places */
-    uint64_t slow_head __attribute__((aligned(64))); /* how many there were; by the runtime */
-    uint64_t slow_read;                              /* and how many were taken; by the reader */
+    uint64_t slow_head __attribute__((aligned(64))); /* slow pairs so far; by the runtime */
+    uint64_t slow_read;                              /* slow pairs taken so far; by the reader */
     uint64_t tick_ns; /* nanoseconds of a tick of the clock of pairs, times 2 ** 32 */
     uint64_t forget;  /* ticks, after which a begin gives its place to another one */
-    uint64_t live;    /* bytes of all blocks, as they were given, */
-    uint64_t most;    /* how many these were at most, */
-    uint64_t most_at; /* and when */
-    uint64_t spilled; /* blocks that are not where they were looked for first */
+    uint64_t live;    /* bytes given for all live blocks */
+    uint64_t most;    /* the highest value of `live` */
+    uint64_t most_at; /* the time of that */
+    uint64_t spilled; /* blocks that are not in the place that is searched first */
 };
 
-/* A block, or what a thread has begun and not ended, which has a key that no block has. */
+/* A block, or an operation that a thread has begun and not ended, whose key no block can have. */
 struct mj_block {
     uint64_t key; /* the address */
     uint64_t time;
     uint64_t asked;
     uint64_t given;
     uint64_t where; /* the thread << 32 | CPU << 16 | the number of the site */
-    uint64_t old;   /* of what was begun: the block that is moved, or the kind of step */
+    uint64_t old;   /* of an operation that was begun: the block it moves, or the kind of step */
 };
 
-/* A part of a key: a number; a text, of an argument or at an address: its length, ~0 for one that
-   is missing, its bytes and zeros; or words that stand behind the code. */
+/* A part of a key: a number; or a text, of an argument or at an address, as its length (~0 for a
+   missing one), its bytes and zeros; or constant words from behind the code. */
 struct mj_key_part {
     uint8_t kind; /* MJ_KEY_... */
     uint8_t words;
@@ -880,7 +896,7 @@ struct mj_key_part {
     struct mj_asked_text text;
 };
 
-/* What the code of a marker adds, and to which key; it stands behind the code. */
+/* The value that the code of a marker adds to an aggregate, and its key. It follows the code. */
 struct mj_aggregation {
     uint64_t marker; /* address of its entry */
     uint8_t does;    /* MJ_DOES_... */
@@ -890,29 +906,29 @@ struct mj_aggregation {
     uint16_t key_words;
     uint16_t value_at; /* its place among the numbers that the code has computed */
     struct mj_key_part part[MJ_MAX_KEY_PARTS];
-    uint16_t missing_at; /* place + 1 of a number that is not 0 where one could not be read */
+    uint16_t missing_at; /* place + 1 of a number that is not 0 if one could not be read; or 0 */
     uint16_t reserved[3];
 };
 
-/* A key of a site: the number of a stack, a return address, or the number of a marker. */
+/* The key of a site: the number of a stack, a return address, or the number of a marker. */
 #define MJ_SITE_STACK (1ul << 63)
 #define MJ_SITE_MARKER (1ul << 62)
 
-/* The same of a marker that begins or ends a pair. Its parts are those of its group, which only a
-   begin has, then those of the key, then fields.
+/* The begin or end of a pair that the code of a marker adds. Its parts are those of its group,
+   which only a begin has, then those of the key, then fields.
 
-   Where `took_at` is not 0 it ends a pair by itself: the return of a function, which knows when
-   that was entered. Its aggregate has keys and no begins, and for each key fine buckets of
-   nanoseconds, their sum and the largest; and the list of slow pairs. */
+   A marker whose `took_at` is not 0 ends a pair by itself: it is the return of a function, with the
+   time of the entry. Its aggregate has keys and no begins. Each key has fine buckets of
+   nanoseconds, their sum and the largest. It also has the list of slow pairs. */
 struct mj_pairing {
     uint64_t marker;
-    uint64_t slower_ns; /* pairs that take as long are put into the list */
+    uint64_t slower_ns; /* pairs that take at least this long are put into the list */
     uint8_t ends;
     uint8_t time; /* MJ_TIME_TSC or MJ_TIME_MONOTONIC */
     uint8_t careful;
     uint8_t parts;
     uint8_t fields;
-    uint8_t took_at; /* place + 1 of the nanoseconds, among the numbers */
+    uint8_t took_at; /* place + 1 of the nanoseconds, among the numbers; or 0 */
     uint16_t key_words;
     uint16_t field_words;
     uint16_t missing_at;
@@ -928,15 +944,14 @@ struct mj_pairing {
 };
 
 /*
- * Where the entries of functions keep their arguments for the exits, in private memory. A place
- * belongs to a word of a stack: the one that rsp leads to at the entry, and at the exit again. A
- * page of a stack gets its places when the first entry on it keeps something, and has them for
- * good.
+ * The memory in which the entries of functions keep their arguments for the exits. It is private. A
+ * place belongs to a word of a stack, to which rsp points at the entry and again at the exit. A
+ * page of a stack gets its places when the first entry on it keeps something, and never loses them.
  */
 struct mj_stash {
     uint64_t claim; /* addresses of functions of the runtime: native/src/runtime/stash.S */
     uint64_t find;
-    uint64_t ns_per_tick; /* of the time stamp counter, and 32 binary places */
+    uint64_t ns_per_tick; /* of the time stamp counter, with 32 binary places */
     uint64_t lost;        /* entries that found no place */
     uint64_t reserved[4];
     /* uint64_t pages[MJ_STASH_PAGES]: numbers of pages of stacks; 0: free */
@@ -951,29 +966,30 @@ struct mj_kept {
 };
 
 /*
- * What the runtime needs to walk stacks, and the stacks that it has seen: a piece of the memfd
- * behind the arena, mapped elsewhere when it is first needed. From its start, in this order:
+ * The data with which the runtime walks stacks, and the stacks that it has seen: a piece of the
+ * memfd behind the arena, mapped elsewhere when it is first needed. From its start, in this order:
  *
  *     header       struct mj_stacks, one page
- *     tables       struct mj_unwind[MJ_UNWINDS]: which tables of unwind rules there are, for
+ *     tables       struct mj_unwind[MJ_UNWINDS]: the list of the tables of unwind rules, for
  *                  controllers
  *     directories  MJ_DIRECTORIES of them, MJ_DIRECTORY_SIZE bytes each: struct mj_code[]
  *     places       uint64_t[places_mask + 1]: 0 for a free one, 1 where it is claimed, else the
  *                  upper half of the stack's hash and its number
  *     words        uint64_t[words_room]: the stacks. The number of a stack is that of its first
- *                  word: how many frames, from MJ_STACK_END on what ended it, and from
- *                  MJ_STACK_EPOCH on the epoch. The frames follow, the innermost first
- *     rules        the tables, each as markerjit/unwind/table.py has it
+ *                  word, which has the number of frames, from MJ_STACK_END on the reason why the
+ *                  stack ends, and from MJ_STACK_EPOCH on the epoch. The frames follow, the
+ *                  innermost first
+ *     rules        the tables, in the format of markerjit/unwind/table.py
  *     recent       uint64_t[1 << MJ_STACKS_RECENT_BITS], at the end: rules by the addresses of
  *                  frames, as the runtime found them last (native/src/runtime/recent.h). A
- * controller only erases them
+ *                  controller only erases them
  *
- * A directory is written when it is nobody's, and is in force when `directory` has its number; that
- * of number n is in the place n % MJ_DIRECTORIES. So a walk that finds, at its end, that as many
- * were made meanwhile is thrown away.
+ * A directory is written while it is not in force. It is in force when `directory` has its number.
+ * Directory n is in the place n % MJ_DIRECTORIES. So a walk is thrown away if it finds, at its end,
+ * that this many directories were made meanwhile.
  *
- * An address is of one object in all directories of an epoch. So where another object comes to an
- * address, a new epoch begins, and stacks that lead there have other numbers from then on.
+ * Within an epoch an address belongs to the same object in all directories. So a new epoch begins
+ * when another object comes to an address, and stacks through it have other numbers from then on.
  *
  * docs/decisions/0048-stacks-in-the-target.md
  */
@@ -983,32 +999,32 @@ struct mj_stacks {
     uint64_t rules_used;
     uint64_t words_room;
     uint64_t places_mask;
-    uint64_t seen;                                    /* FNV-1a of what the directory was made of */
+    uint64_t seen;                                    /* FNV-1a of the source of the directory */
     uint64_t words_used __attribute__((aligned(64))); /* by the runtime, from here on */
     uint64_t lost;                                    /* stacks that found no room */
     uint64_t epochs[MJ_DIRECTORIES] __attribute__((aligned(64))); /* of each directory */
 };
 
-/* Addresses that can be executed. An object is believed to be there for as long as `mark` has
-   `value`: so code that is mapped in its place later has no table. */
+/* Addresses of code. An object is taken to be there as long as the word at `mark` has `value`, so
+   code that is mapped in its place later has no table. */
 struct mj_code {
     uint64_t start;
     uint64_t stop;
     uint64_t rules; /* offset of the table; 0: it has none */
-    uint64_t bias;  /* the object's addresses are those of its file and this */
+    uint64_t bias;  /* the object's addresses are those of its file plus this */
     uint64_t mark;  /* an address */
     uint64_t value;
 };
 
-/* A table that is there: what it is known by, and where. */
+/* A table of unwind rules: its digest, by which it is found again, and its place. */
 struct mj_unwind {
     uint64_t digest;
     uint64_t offset;
     uint64_t size;
 };
 
-/* The header of a table: markerjit/unwind/table.py. Behind it are the index, where rules begin, and
-   the rules (markerjit/unwind/rules.py). */
+/* The header of a table: markerjit/unwind/table.py. The index, the starts of rules, and the rules
+   themselves follow (markerjit/unwind/rules.py). */
 struct mj_rules {
     char magic[8];
     uint32_t version;
@@ -1017,7 +1033,8 @@ struct mj_rules {
     uint64_t high;
 };
 
-/* Where the runtime's functions are: the first words of its code, as offsets from its start. */
+/* The places of the runtime's functions, as offsets from the start of its code. This structure is
+   the beginning of that code. */
 struct mj_entry {
     uint64_t magic; /* MJ_ARENA_MAGIC */
     uint32_t version;

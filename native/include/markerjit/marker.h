@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * marker.h: markers that cost next to nothing until they are switched on.
+ * marker.h: markers that cost almost nothing until they are switched on.
  *
  *     MARK(kv_get, "key %s len %zu", key, len);
  *     MARK_INLINE(kv_get, count_get, "key %s len %zu", key, len);
@@ -8,9 +8,9 @@
  * The first argument names the marker. The words before the conversions name its fields; the types
  * come from the arguments. A format that does not fit them does not compile. Arguments are
  * evaluated only while the marker is on, so they must not have side effects that the program
- * needs. At most MJ_MAX_ARGS of them: integers, floats, pointers, strings (%s), bounded strings
- * (%.*s with an int before it; as in printf a NUL ends them, too), raw bytes (%*ph with an int
- * before it, as in the kernel's printk).
+ * needs. A marker takes at most MJ_MAX_ARGS arguments: integers, floats, pointers, strings (%s),
+ * bounded strings (%.*s with an int before it; as in printf, a NUL also ends them), and raw bytes
+ * (%*ph with an int before it, as in the kernel's printk).
  *
  * Nothing is linked, no thread is started, and nothing runs before main. Choose how the sites of a
  * translation unit are compiled with -DMJ_MODE=jump (the default), nop, pointer, sentinel, direct,
@@ -46,7 +46,7 @@
 
 /* ---- counting and mapping arguments -------------------------------------------------------- */
 
-/* How many arguments follow the format: 0 to 12, or 13 for up to eight too many. */
+/* The number of arguments after the format: 0 to 12, or 13 for up to eight too many. */
 #define MJ_COUNT(...)                                                                              \
     MJ_COUNT_(__VA_ARGS__, 13, 13, 13, 13, 13, 13, 13, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1,  \
               0, 0)
@@ -54,7 +54,7 @@
 
 /* f(index, argument) for each argument after the format. */
 #define MJ_MAP(f, ...) MJ_CAT(MJ_MAP_, MJ_COUNT(__VA_ARGS__))(f, __VA_ARGS__)
-#define MJ_MAP_13(f, ...) /* does not compile, see MJ_CHECK */
+#define MJ_MAP_13(f, ...) /* MJ_CHECK refuses it */
 #define MJ_MAP_0(f, fmt)
 #define MJ_MAP_1(f, fmt, a) f(0, a)
 #define MJ_MAP_2(f, fmt, a, b) f(0, a) f(1, b)
@@ -183,15 +183,16 @@ template <class T> mj_type<T> mj_type_of(T);
                          : 0)
 #endif
 
-/* Types of all arguments in three words, a byte each: gcc prints no wider %c operand. Constants
-   outside the asm, because clang before 16 takes no structured binding in a lambda. */
+/* The types of all arguments, a byte each, in three words, because gcc prints no wider %c operand.
+   They are constants outside the asm, because clang before 16 accepts no structured binding in a
+   lambda. */
 #define MJ_TYPES(...)                                                                              \
     MJ_CONSTANT(mj_types0_, 0 MJ_MAP(MJ_TYPE_0, __VA_ARGS__))                                      \
     MJ_CONSTANT(mj_types1_, 0 MJ_MAP(MJ_TYPE_1, __VA_ARGS__))                                      \
     MJ_CONSTANT(mj_types2_, 0 MJ_MAP(MJ_TYPE_2, __VA_ARGS__))
 #define MJ_TYPE_IN(word, index, arg)                                                               \
     | ((index) / 4 == (word) ? MJ_TYPE(arg) << ((index) % 4 * 8) : 0)
-/* The shape of a preserving call: how many words, and which of them are doubles. */
+/* The shape of a preserving call: the number of words, and a bit for each that is a double. */
 #define MJ_SHAPE(...)                                                                              \
     (MJ_COUNT(__VA_ARGS__) |                                                                       \
      (MJ_FLOATS(mj_types0_) | MJ_FLOATS(mj_types1_) << 4 | MJ_FLOATS(mj_types2_) << 8)             \
@@ -206,7 +207,7 @@ template <class T> mj_type<T> mj_type_of(T);
 
 /* ---- compile-time checks --------------------------------------------------------------------
  *
- * Compilers name the macro in which an error was found, so these names say what is wrong.
+ * Compilers name the macro in which they find an error, so these names say what is wrong.
  */
 #define MJ_NAME_MUST_BE_AN_IDENTIFIER(id) typedef char(id) __attribute__((unused));
 #define MJ_FORMAT_MUST_BE_A_STRING_LITERAL(fmt) MJ_STATIC_ASSERT(sizeof("" fmt) != 0, "");
@@ -221,7 +222,8 @@ template <class T> mj_type<T> mj_type_of(T);
     MJ_STATIC_ASSERT(MJ_TYPE(arg) != 0, "markerjit: a field is an integer, an enumeration, a "     \
                                         "float, a double or a pointer; not this argument");
 
-/* The compiler's own printf check, as an error whatever warnings are on (but -w). Never called. */
+/* The compiler's own printf check, an error whatever warnings are on, except with -w. Never called.
+ */
 MJ_EXTERN void mj_check_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // clang-format off
@@ -270,9 +272,9 @@ template <class Tag> constexpr decltype(Tag::text()) mj_note_text<Tag>::value;
  * MJ_OPERANDS are seven inputs, so that in an asm goto %l7 is the body. Labels: 990 the first byte
  * of the hot path, 991 where a dormant site continues.
  */
-/* Other symbols than those of older versions, whose bodies call otherwise: objects of both may be
-   linked together. A sentinel's slot is another one again: it is never empty, and of the old kind.
- */
+/* These symbols differ from those of older versions, whose bodies make another kind of call,
+   because objects of both may be linked together. A sentinel's slot has a third symbol: it is never
+   empty, and its calls are of the old kind. */
 #define MJ_SLOT(name) "__mj_block_slot_" name
 #define MJ_SENTINEL_SLOT(name) "__mj_sentinel_slot_" name
 
@@ -310,7 +312,8 @@ template <class Tag> constexpr decltype(Tag::text()) mj_note_text<Tag>::value;
     "995: .balign 4\n"                                                                             \
     ".popsection\n"
 
-/* So that gdb, perf and bpftrace can name the body. Absolute and not loaded, as theirs are. */
+/* A SystemTap note lets gdb, perf and bpftrace name the body. Its address is absolute and it is not
+   loaded, as in the notes that they expect. */
 #define MJ_ASM_STAPSDT(name)                                                                       \
     ".pushsection .note.stapsdt, \"?\", @note\n"                                                   \
     ".balign 4\n"                                                                                  \
@@ -363,7 +366,7 @@ MJ_INLINE uint64_t mj_word(double value) {
     __builtin_memcpy(&word, &value, sizeof word);
     return word;
 }
-/* Only one of the two is evaluated, but both have to be right for any argument. */
+/* Only one of the two is evaluated, but both must compile for any argument. */
 #define MJ_WORD(arg)                                                                               \
     __builtin_choose_expr(MJ_TYPE(arg) >> 4 == MJ_CLASS_FLOAT,                                     \
                           mj_word((double)_Generic((arg), float                                    \
@@ -374,17 +377,17 @@ MJ_INLINE uint64_t mj_word(double value) {
 
 /*
  * The slot's address is taken by asm, because a declaration with an asm label is not honoured in
- * templates; volatile keeps the compiler from computing it ahead of the marker. It is looked up
- * again where it is needed after the arguments, so that no register is kept for it.
+ * templates. volatile keeps the compiler from computing it ahead of the marker. The address is
+ * looked up again where it is needed after the arguments, so that no register is kept for it.
  */
 #define MJ_LOOK_UP(slot, name) __asm__ __volatile__("lea " MJ_SLOT(name) "(%%rip), %0" : "=r"(slot))
 
 /*
  * gcc moves blocks that are never executed out of their function, to .text.unlikely. It takes a
- * block for one of those if it begins with a call of a cold function when the profile is estimated.
- * A body is such a block, so that the code of a program with thousands of markers is no larger
- * where it is executed than without them. The call is gone in the end: its result is used only if
- * something is constant that never is (mj_callee).
+ * block for one of those if the block begins with a call of a cold function when the profile is
+ * estimated. A body is such a block, so thousands of markers do not enlarge the code that is
+ * executed. The call is removed in the end, because its result is used only if `probe` is a
+ * constant, which it never is (mj_callee).
  */
 #if defined(__OPTIMIZE__) && !defined(__clang__)
 __attribute__((cold, const, noinline, unused, no_instrument_function)) static uintptr_t
@@ -396,8 +399,8 @@ mj_never_executed(void) {
 #define MJ_NEVER_EXECUTED 0
 #endif
 
-/* What to call now: the probe, or the adapter of one that is a C function. NULL where there is
-   nothing to call; then the arguments are not evaluated. */
+/* The function to call now: the probe, or the adapter if the probe is a C function. NULL if there
+   is nothing to call, and then the arguments are not evaluated. */
 MJ_INLINE mj_adapter_fn *mj_callee(const struct mj_slot *slot, uintptr_t never_executed) {
     uintptr_t probe = MJ_CAST(uintptr_t, __atomic_load_n(&slot->probe, __ATOMIC_ACQUIRE));
 
@@ -408,17 +411,17 @@ MJ_INLINE mj_adapter_fn *mj_callee(const struct mj_slot *slot, uintptr_t never_e
 }
 
 /*
- * The call of the probe changes no register and no memory of the function, so the function saves
- * nothing for it and needs no frame, and a marker that is off costs it no more than the site.
- * docs/decisions/0024-a-preserving-call.md; abi.h says what the callee finds.
+ * The call of the probe changes no register and no stack of the function. So the function saves
+ * nothing for it and needs no frame, and a marker that is off costs only its site.
+ * docs/decisions/0024-a-preserving-call.md; abi.h describes the words that the callee finds.
  *
  * The first instruction steps over the red zone, where the function may have its variables. From
- * then on an operand must not be memory: its address may be relative to %rsp. Nor may it be %rsp
- * itself, which gcc takes for a variable that lies there ("r" has it, "l" has not). Up to six
- * arguments are pushed from registers. More would not leave enough of them to the function, so they
- * are stored in an array first.
+ * then on an operand must not be memory, because its address may be relative to %rsp. Nor may it be
+ * %rsp itself, which gcc uses for the address of a variable there ("r" includes it, "l" does not).
+ * Up to six arguments are pushed from registers. More would leave too few registers to the
+ * function, so they are stored in an array first.
  *
- * "memory", because a probe of the program's own may change its variables.
+ * The clobber "memory" is there because a probe of the program's own may change its variables.
  */
 #define MJ_CALL(name, ...)                                                                         \
     {                                                                                              \
@@ -470,7 +473,7 @@ MJ_INLINE mj_adapter_fn *mj_callee(const struct mj_slot *slot, uintptr_t never_e
 #define MJ_CALL_10 MJ_CALL_MANY
 #define MJ_CALL_11 MJ_CALL_MANY
 #define MJ_CALL_12 MJ_CALL_MANY
-#define MJ_CALL_13(name, ...) /* does not compile, see MJ_CHECK */
+#define MJ_CALL_13(name, ...) /* MJ_CHECK refuses it */
 
 #define MJ_PUSH_0 ""
 #define MJ_PUSH_1 "pushq %[mj_word0]\n"
@@ -502,10 +505,11 @@ MJ_INLINE int mj_selects_inline(const struct mj_slot *slot) {
 }
 
 /*
- * Whether the inline probe is to run now. Such a call is always counted. It is announced first, and
- * the probe is loaded again: (A) the locked add before the second load pairs with (B) the fence in
- * marker_disable_probe, between its store of NULL and its reading of the counters. Either we see
- * NULL, or it sees us inside. (An adapter does the same for a C function.)
+ * Whether the inline probe must run now. Such a call is always counted. The thread counts itself
+ * first, and then loads the probe again: (A) the locked add before the second load pairs with (B)
+ * the fence in marker_disable_probe, between its store of NULL and its reading of the counters.
+ * Either the thread sees NULL, or marker_disable_probe sees the thread inside. (An adapter does the
+ * same for a C function.)
  */
 MJ_INLINE int mj_enter_inline(struct mj_slot *slot) {
     if (!mj_selects_inline(slot))
@@ -540,9 +544,9 @@ MJ_INLINE int mj_enter_inline(struct mj_slot *slot) {
  * The bytes from 990 to 991. A rel32 to the body is written as a relocation, so that no assembler
  * can choose another length.
  *
- * jump: over a jump to the body. Never across a cache line: where it would start on the last byte
- *       of one, a REX prefix without effect fills that byte, and it is still one instruction where
- *       a padding nop would make it two.
+ * jump: a short jump over a jump to the body. It never crosses a cache line: if it would start on
+ *       the last byte of one, a REX prefix without effect fills that byte. It is still one
+ *       instruction then, and with a padding nop there would be two.
  * nop:  `test eax, imm32`, whose immediate is the displacement of the jump that it becomes when its
  *       first byte is patched. It writes only flags, which every asm clobbers.
  *       docs/decisions/0001-nop-is-test.md
@@ -583,8 +587,8 @@ MJ_INLINE int mj_enter_inline(struct mj_slot *slot) {
                             : label)
 
 #if defined(__clang__) && __clang_major__ < 18 && defined(__cplusplus)
-/* These clangs take every label of a function for a target of each asm goto in it, and refuse when
-   an object is constructed between two markers. In a lambda each is alone. */
+/* These clangs treat every label of a function as a target of each asm goto in it, and report an
+   error if an object is constructed between two markers. In a lambda each asm goto is alone. */
 #define MJ_SITE(name, id, flags, inline_call, label, ...)                                          \
     do {                                                                                           \
         MJ_DESCRIBE(id, __VA_ARGS__)                                                               \
@@ -599,9 +603,10 @@ MJ_INLINE int mj_enter_inline(struct mj_slot *slot) {
             MJ_BODY(name, inline_call, __VA_ARGS__)                                                \
     } while (0)
 #else
-/* gcc puts the body out of the way from -O2 on. At -O1 and -Os it orders blocks simply, and never
-   moves one behind an asm goto: there the body may follow its site, and the dormant path jump once
-   more, over it. -freorder-blocks-algorithm=stc cures that at -O1; nothing known does at -Os. */
+/* From -O2 on, gcc moves the body out of the way. At -O1 and -Os its simple order of blocks never
+   moves the block behind an asm goto. There the body may follow its site, and the dormant path
+   jumps once more, over the body. -freorder-blocks-algorithm=stc avoids that at -O1. No option is
+   known that avoids it at -Os. */
 #define MJ_SITE(name, id, flags, inline_call, label, ...)                                          \
     do {                                                                                           \
         MJ_DESCRIBE(id, __VA_ARGS__)                                                               \
@@ -633,7 +638,7 @@ MJ_INLINE int mj_enter_inline(struct mj_slot *slot) {
 
 #elif MJ_KIND == MJ_KIND_sentinel
 
-/* What a dormant site calls. The assembler names it, so C++ must not mangle it. */
+/* The function that a dormant site calls. The assembler names it, so C++ must not mangle it. */
 MJ_EXTERN __attribute__((weak, used, noinline, visibility("hidden"))) void
 mj_sentinel(struct mj_slot *slot, ...);
 void mj_sentinel(struct mj_slot *slot, ...) { __asm__ __volatile__("" : : "r"(slot)); }
@@ -683,7 +688,8 @@ void mj_direct_probe(struct mj_slot *slot, ...) { __asm__ __volatile__("" : : "r
 
 /* ---- the two macros ------------------------------------------------------------------------ */
 
-/* A label of its own for each use; the name as a string before anything can expand it. */
+/* A new label for each use. The macros below make the name a string before anything can expand it.
+ */
 #define MJ_LABEL MJ_CAT(mj_body_, __COUNTER__)
 
 /* MARK(name, "format", arguments...): a marker for call probes. */

@@ -57,10 +57,10 @@
 /* ---- constants that are filled in when the probe is linked for a process -------------------- */
 
 extern const uint64_t mj_link_cpus;      /* the number of possible CPUs */
-extern const uint64_t mj_link_stride;    /* bytes of counters and histograms for each of them */
+extern const uint64_t mj_link_stride;    /* bytes of counters and histograms for each CPU */
 extern const uint64_t mj_link_has_rdpid; /* 1: the processor has RDPID */
 extern const int64_t mj_link_tid_offset; /* of a thread's id from its fs base; < 0: unknown */
-extern const uint64_t mj_link_tick_ns;   /* nanoseconds of a tick, times 2^32 */
+extern const uint64_t mj_link_tick_ns;   /* nanoseconds of a tick of mj_time(), times 2^32 */
 
 /* The runtime's functions. Use mj_emit and mj_read. */
 void mj_record_event(const struct mj_marker *marker, ...);
@@ -79,8 +79,8 @@ size_t strlen(const char *text);
 
 /*
  * The function that `function` replaces, with its type: `return markerjit_original(quick)(n) + 1;`.
- * Only where the file is loaded by `markerjit replace`: then the entry of the old function leads to
- * the new one, which takes and returns what that does.
+ * It is available only in a file that is loaded by `markerjit replace`. There the entry of the old
+ * function leads to the new one, which must have the same parameters and return type.
  */
 #ifndef MJ_ORIGINAL_FUNCTION
 #define MJ_ORIGINAL_FUNCTION markerjit_original_is_only_there_for_markerjit_replace
@@ -110,7 +110,7 @@ static inline uint32_t mj_cpu(void) {
 
     if (mj_link_has_rdpid)
         __asm__ __volatile__("rdpid %0" : "=r"(node_and_cpu));
-    else /* segment 15 of the GDT, ring 3; its limit holds the number */
+    else /* segment 15 of the GDT, ring 3, whose limit has the number */
         __asm__ __volatile__("lsl %1, %k0" : "=r"(node_and_cpu) : "r"(0x7b) : "cc");
     node_and_cpu &= 0xfff;
     return node_and_cpu < mj_link_cpus ? (uint32_t)node_and_cpu : 0;
@@ -133,7 +133,7 @@ static inline const char *mj_marker_name(const struct mj_slot *slot) {
 
 /* ---- memory that may be unmapped ------------------------------------------------------------- */
 
-/* Copy `size` bytes. Returns 0, or -1 where not all can be read. May take a system call. */
+/* Copy `size` bytes. Returns 0, or -1 if not all can be read. May take a system call. */
 static inline int mj_read(void *to, const void *from, size_t size) {
     return mj_fetch(to, from, size) == (long)size ? 0 : -1;
 }

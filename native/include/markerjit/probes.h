@@ -42,7 +42,8 @@ enum marker_kind {
 
 /*
  * A function with parameters of its own as a probe: the slot, then the arguments after the default
- * promotions (float arrives as double, char and short as int). Others take (slot, ...) and va_arg.
+ * promotions (float arrives as double, char and short as int). Any other probe takes (slot, ...)
+ * and uses va_arg.
  */
 #define MARKER_PROBE(function) ((mj_probe_fn *)(void (*)(void))(function))
 
@@ -50,8 +51,8 @@ enum marker_kind {
  * Run `function` at every site of the marker `name` in every loaded object. A probe must return: if
  * it leaves by longjmp or the end of its thread, it counts as running for ever. It must not throw:
  * the compiler does not know of the call, so an exception may end the program. It may use all
- * registers that a function may, but for the tiles of AMX.
- * It reads its data from slot->data (NULL unless set by marker_set_probe_data).
+ * registers that a function may use, except the tiles of AMX. It reads its data from slot->data
+ * (NULL unless set by marker_set_probe_data).
  *
  * Returns 0, or an error, and then nothing is changed:
  *   -ENOENT  no loaded object has such a marker
@@ -63,8 +64,8 @@ enum marker_kind {
  *   -EILSEQ  a site does not hold the bytes that its note says; has another tool patched it?
  *   -EACCES  a site is in a shared mapping, where writing would change the file (looked up in
  *            /proc when setting; loaders map text private, and without /proc that is relied on)
- *   -EIO, -EPERM, -ENOMEM or what mprotect(2) says: the code could not be written
- * Where a write failed in the middle, everything written was rolled back in reverse order. Threads
+ *   -EIO, -EPERM, -ENOMEM or another error of mprotect(2): the code could not be written
+ * If a write failed in the middle, everything written was rolled back in reverse order. Threads
  * may have run the probe meanwhile; none is in it now. The exception is
  *   -ENOTRECOVERABLE  a write failed, and not everything could be rolled back. The probe is gone. A
  *            site may be open, which takes time and is harmless (marker_for_each reports it as not
@@ -89,8 +90,8 @@ int marker_set_probe_data(const char *name, const char *format, mj_probe_fn *fun
  * identifying them.)
  *
  * Returns 0, or
- *   -ENOENT  no probe was set here. (The original was silent, having no result at all; it found
- *            ENOENT for an unknown marker and threw it away.)
+ *   -ENOENT  no probe was set here. (The original returned nothing: it found ENOENT for an unknown
+ *            marker, and dropped it.)
  *   -EBUSY   another thread is disabling it and still waits
  *   -EINVAL  no name
  *   -ENOMEM  nothing is changed
@@ -118,12 +119,12 @@ struct marker_site {
  */
 int marker_for_each(int (*callback)(const struct marker_site *site, void *data), void *data);
 
-/* How other cores are made to see changed code. Tried in the order CORE, SIGNALS, GLOBAL. (The
-   numbers are in the order in which the methods were added.) */
+/* The methods by which other cores are made to see changed code. They are tried in the order CORE,
+   SIGNALS, GLOBAL. (The numbers are in the order in which the methods were added.) */
 enum marker_sync {
     MARKER_SYNC_UNUSED,  /* no code was changed yet */
     MARKER_SYNC_CORE,    /* membarrier, SYNC_CORE: every thread has executed a serialising
-                            instruction since the change, as the manuals ask for. */
+                            instruction since the change, as the manuals require */
     MARKER_SYNC_GLOBAL,  /* membarrier, GLOBAL: every CPU has gone through the scheduler or an
                             interrupt since; serialising in practice, without a promise of Linux */
     MARKER_SYNC_NOTHING, /* none permitted: relies on one-byte changes (native/lib/spot.h) */
