@@ -42,6 +42,7 @@ from markerjit.model import (
     Static,
     TypeClass,
     UsdtSite,
+    new,
 )
 from markerjit.probes.record import DURATION
 from markerjit.session.openings import Progress, exits_of_functions, silent
@@ -136,87 +137,112 @@ def sites_at(leavings: Iterable[Leaving], places: set[int]) -> list[UsdtSite]:
 
 
 def _unknown(entry: UsdtSite, problem: str) -> Leaving:
-    return Leaving(entry, None, (_site(entry, None),), problem)
+    return Leaving(entry, None, (_site_of_none(entry),), problem)
 
 
 def _leaving(entry: UsdtSite, exits: Exits) -> Leaving:
     own = [each for each in exits.exits if each.opening != exits.entry]
-    are_open_together = isinstance(exits.entry, Opening) and not any(
-        each.opening == exits.entry or has_bytes_of_entry(exits, each) for each in exits.exits
-    )
-    sites = tuple(_site(entry, each) for each in own)
-    if are_open_together:
-        sites = tuple(with_arguments(site, entry) for site in sites)
+    are_open_together = isinstance(exits.entry, Opening) and len(own) == len(exits.exits)
+    if are_open_together and any(has_bytes_of_entry(exits, each) for each in own):
+        are_open_together = False
+    kept = _kept_of(entry) if are_open_together else None
+    sites = tuple(_site(entry, each, kept) for each in own)
     if len(own) < len(exits.exits) or not sites:
-        sites = (*sites, _site(entry, None))
-    return Leaving(entry, exits, sites)
+        sites = (*sites, _site_of_none(entry))
+    return new(Leaving, (entry, exits, sites, ""))
 
 
-def _site(entry: UsdtSite, leaving: Exit | None) -> UsdtSite:
-    """The site of an exit; of None, one that cannot be opened, in the place of the function."""
-    mapped = entry.place.object
-    name = entry.signature.name + SUFFIX
+def _site_of_none(entry: UsdtSite) -> UsdtSite:
+    """A site that cannot be opened, in the place of the function."""
     value = entry.returned or _UNKNOWN
-    if leaving is None:
-        return UsdtSite(
-            Signature(name, value.format, value.args), entry.place, entry.address,
-            exit_form(b""), Recipe(value.operands), entry.place.offset,
-        )  # fmt: skip
-    opening = leaving.opening
-    offset = opening.address
-    code = opening.code if isinstance(opening, Opening) else b""
-    head = code[: opening.size] if isinstance(opening, Opening) else b""
-    place = Place(mapped, offset, f"{entry.place.source.partition('+')[0]}+{leaving.address:#x}")
-    if leaving.kind is ExitKind.RETURN:
-        signature = Signature(name, value.format, value.args)
-        recipe = Recipe(value.operands, _shown(value.operands))
-    else:
-        signature = Signature(name, *_TAIL)
-        last = code[leaving.address - offset :]
-        operand = _moved(jump_target(last, leaving.address), mapped)
-        recipe = Recipe((operand, _FIRST), f"{operand} {shown(_FIRST)}")
     return UsdtSite(
-        signature, place, RemoteAddress(offset + mapped.bias), exit_form(head), recipe,
-        entry.place.offset,
+        Signature(entry.signature.name + SUFFIX, value.format, value.args), entry.place,
+        entry.address, exit_form(b""), Recipe(value.operands), entry.place.offset,
     )  # fmt: skip
 
 
-def with_arguments(site: UsdtSite, entry: UsdtSite) -> UsdtSite:
-    """An exit whose event has the arguments of the entry, too."""
-    words, args, kept = _kept_of(entry.signature.format, entry.signature.args)
-    name, format_, own = site.signature
-    signature = Signature(name, f"{format_} {words}".lstrip(), own + args)
-    operands, text, semaphore = site.recipe
-    text = f"{text} {entry.recipe.text}".strip()
-    recipe = Recipe((*operands, *kept), text, semaphore)
-    return site._replace(signature=signature, recipe=recipe, enters=entry)
+def _site(entry: UsdtSite, leaving: Exit, kept: _Kept | None) -> UsdtSite:
+    """The site of an exit, whose event has what is kept of the entry, too."""
+    mapped = entry.place.object
+    address, kind, opening = leaving
+    offset = opening.address
+    code = opening.code if isinstance(opening, Opening) else b""
+    head = code[: opening.size] if isinstance(opening, Opening) else b""
+    if kind is ExitKind.RETURN:
+        format_, args, recipe = _returning(entry.returned or _UNKNOWN, kept)
+    else:
+        operand = _moved(jump_target(code[address - offset :], address), mapped)
+        operands, text = (operand, _FIRST), f"{operand} {shown(_FIRST)}"
+        format_, args, recipe = _with_kept(*_TAIL, operands, text, kept)
+    fields = (
+        new(Signature, (entry.signature.name + SUFFIX, format_, args)),
+        new(Place, (mapped, offset, f"{entry.place.source.partition('+')[0]}+{address:#x}")),
+        RemoteAddress(offset + mapped.bias),
+        exit_form(head), recipe, entry.place.offset, entry if kept else None, None, (),
+    )  # fmt: skip
+    return new(UsdtSite, fields)
+
+
+class _Kept(NamedTuple):
+    """What exits have of an entry: the duration and arguments, with the names and conversions,
+    their types and operands, and the operands of the entry for people."""
+
+    words: str
+    args: tuple[CType, ...]
+    operands: tuple[Operand, ...]
+    text: str
+
+
+_Fields = tuple[str, tuple[CType, ...], Recipe]
+"""The format of an exit's event, the types of its arguments, and where they are."""
+
+
+def _kept_of(entry: UsdtSite) -> _Kept:
+    return _kept(entry.signature.format, entry.signature.args, entry.recipe.text)
 
 
 @lru_cache(1 << 12)
-def _kept_of(
-    format_: str, args: tuple[CType, ...]
-) -> tuple[str, tuple[CType, ...], tuple[Operand, ...]]:
-    """What exits have of an entry with this format: the duration and arguments, with the names and
-    conversions, their types and operands."""
+def _kept(format_: str, args: tuple[CType, ...], text: str) -> _Kept:
     args = args[:STASH_ARGS]
     words = format_.split(" ")[: 2 * len(args)]
-    kept = (Kept(index) for index in range(len(args)))
-    return " ".join((_DURATION[0], *words)), (_DURATION[1], *args), (Duration(), *kept)
+    operands = (Kept(index) for index in range(len(args)))
+    return _Kept(
+        " ".join((_DURATION[0], *words)), (_DURATION[1], *args), (Duration(), *operands), text
+    )
+
+
+@lru_cache(1 << 12)
+def _returning(value: Returned, kept: _Kept | None) -> _Fields:
+    return _with_kept(*value, _shown(value.operands), kept)
+
+
+def _with_kept(
+    format_: str,
+    args: tuple[CType, ...],
+    operands: tuple[Operand, ...],
+    text: str,
+    kept: _Kept | None,
+) -> _Fields:
+    """The fields of an exit's event, and behind them what is kept of the entry."""
+    if kept is None:
+        return format_, args, Recipe(operands, text)
+    recipe = Recipe((*operands, *kept.operands), f"{text} {kept.text}".strip())
+    return f"{format_} {kept.words}".lstrip(), args + kept.args, recipe
 
 
 def unnamed_exit(site: UsdtSite) -> UsdtSite:
     """The same exit as it is without debugging information."""
-    name, format_, _ = site.signature
-    tail, types = _TAIL
-    if format_.startswith(tail):
-        operands = site.recipe.operands[: len(types)]
-        shown_operands = f"{operands[0]} {shown(operands[1])}"
-        plain, recipe = Signature(name, *_TAIL), Recipe(operands, shown_operands)
+    enters = unnamed(site.enters) if site.enters else None
+    kept = _kept_of(enters) if enters else None
+    if is_tail(site.signature):
+        operands = site.recipe.operands[: len(_TAIL[1])]
+        text = f"{operands[0]} {shown(operands[1])}"
+        fields = _with_kept(*_TAIL, operands, text, kept)
     else:
-        plain = Signature(name, _UNKNOWN.format, _UNKNOWN.args)
-        recipe = Recipe(_UNKNOWN.operands, _shown(_UNKNOWN.operands))
-    without = site._replace(signature=plain, recipe=recipe, enters=None)
-    return with_arguments(without, unnamed(site.enters)) if site.enters else without
+        fields = _returning(_UNKNOWN, kept)
+    format_, args, recipe = fields
+    signature = Signature(site.signature.name, format_, args)
+    return site._replace(signature=signature, recipe=recipe, enters=enters)
 
 
 def _shown(operands: Sequence[Operand]) -> str:

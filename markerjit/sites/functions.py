@@ -44,6 +44,7 @@ from markerjit.model import (
     Signature,
     TypeClass,
     UsdtSite,
+    new,
 )
 from markerjit.printable import counted
 from markerjit.sites.calling import GENERAL, passed, returned
@@ -329,11 +330,11 @@ class NamedFunctions:
     def names_of(self, entry: int) -> tuple[str, ...]:
         """The names of the function that is entered here: its symbols, or else its file and
         address; none where no function begins."""
-        names = tuple(self.symbols.names.get(entry, ()))
-        bounds = self._bounds.at(entry) if not names and self._bounds else None
-        if bounds and bounds.start == entry:
-            return (self._place(entry),)
-        return names
+        names = self.symbols.names.get(entry)
+        if names:
+            return names
+        bounds = self._bounds.at(entry) if self._bounds else None
+        return (self._place(entry),) if bounds and bounds.start == entry else ()
 
     def _place(self, entry: int) -> str:
         return f"{self.file}{_AT}{entry:x}"
@@ -386,15 +387,15 @@ class NamedFunctions:
         mapped = self._mapped
         signature, recipe = self.described(entry)
         prototype = self._prototype(entry)
-        return UsdtSite(
-            Signature(PREFIX + symbol, signature.format, signature.args),
-            Place(mapped, offset, f"{self.file}+{entry:#x}"),
+        fields = (
+            new(Signature, (PREFIX + symbol, signature.format, signature.args)),
+            new(Place, (mapped, offset, f"{self.file}+{entry:#x}")),
             RemoteAddress(offset + mapped.bias),
-            form,
-            recipe,
-            returned=returned(prototype) if prototype else None,
-            types=tuple(each.text for each in passed(prototype)) if prototype else (),
-        )
+            form, recipe, None, None,
+            returned(prototype) if prototype else None,
+            tuple(each.text for each in passed(prototype)) if prototype else (),
+        )  # fmt: skip
+        return new(UsdtSite, fields)
 
     def _read(self, address: int, size: int) -> bytes:
         self._asked += 1
@@ -436,10 +437,11 @@ class NamedFunctions:
         )
 
     def _prototype(self, entry: int) -> Prototype | None:
+        if self._prototypes is None:
+            return None
         if entry not in self._known:
             names, local = self.names_of(entry), entry in self.symbols.local
-            known = self._prototypes and self._prototypes.of(names, entry, local=local)
-            self._known[entry] = known or None
+            self._known[entry] = self._prototypes.of(names, entry, local=local) or None
         return self._known[entry]
 
 

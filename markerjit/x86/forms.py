@@ -142,6 +142,9 @@ STUBBED = frozenset((USDT, FUNCTION, RETURN, INSTRUCTION, CALL, TAIL_CALL))
 """The names of the forms of code that nobody prepared for us: each site gets a stub."""
 
 
+_NO_WAYS: Mapping[Mode, bytes] = MappingProxyType({})
+
+
 def function_form(code: bytes) -> Form | None:
     """The form of a function's entry, whose code begins with these bytes, behind an endbr64; None
     without any. It has no way to be opened, without a stub."""
@@ -151,19 +154,19 @@ def function_form(code: bytes) -> Form | None:
 def code_form(name: str, code: bytes) -> Form | None:
     """The form of this name of code that begins with these bytes, whatever they are; None without
     any. It has no way to be opened, without a stub."""
-    return Form(name, code[:NEAR_LENGTH], b"", MappingProxyType({})) if code else None
+    return Form(name, code[:NEAR_LENGTH], b"", _NO_WAYS) if code else None
 
 
 def call_form(code: bytes, *, pushes: bool) -> Form:
     """The form of a call, whose whole instruction this is: a call that pushes its return address,
     or a tail call. It has no way to be opened, without a stub."""
-    return Form(CALL if pushes else TAIL_CALL, code, b"", MappingProxyType({}))
+    return Form(CALL if pushes else TAIL_CALL, code, b"", _NO_WAYS)
 
 
 def exit_form(code: bytes) -> Form:
     """The form of a function's exit, whose head is this code. It has no way to be opened, without a
     stub."""
-    return Form(RETURN, code, b"", MappingProxyType({}))
+    return Form(RETURN, code, b"", _NO_WAYS)
 
 
 def form_with_stub(name: str, head: bytes, address: int, stub: int, reach: int = 0) -> Form:
