@@ -112,6 +112,7 @@ class Target:
         self.seen = Seen()
         self._usdt: tuple[tuple[Mapping, ...], UsdtSites] | None = None
         self._ancestors: tuple[tuple[Mapping, ...], Sequence[Arena]] = (), ()
+        self._entered: tuple[object, tuple[UsdtSite, ...]] = None, ()
         self._closed: dict[Key, Site] = {}
         self._sharing: tuple[Sequence[Site], Map[RemoteAddress, Sequence[Site]]] = (), {}
         self._opened: dict[Key, Opened] = {}
@@ -444,16 +445,25 @@ class Target:
             from markerjit.sites.usdt import matching_usdt
 
             return matching_usdt(self.usdt().sites, name)
-        from markerjit.sites.functions import functions_of_process
-
         name = self._alone(name)
-        entries = functions_of_process(self.pid, self.memory.read, self.seen.maps, name).sites
+        entries = self._entries(name)
         if not name.at_return:
             return entries
         from markerjit.session.exits import leavings_of  # decodes the functions
 
         leavings = leavings_of(self.pid, self.memory.read, self.seen.maps, entries)
         return tuple(site for leaving in leavings for site in leaving.sites)
+
+    def _entries(self, name: ProbeName) -> tuple[UsdtSite, ...]:
+        """Where the functions of a name are entered, also of one with `:return`. A list mostly
+        names the same functions with it and without."""
+        key = self.seen.files, name.object, name.name
+        if self._entered[0] != key:
+            from markerjit.sites.functions import functions_of_process
+
+            functions = functions_of_process(self.pid, self.memory.read, self.seen.maps, name)
+            self._entered = key, functions.sites
+        return self._entered[1]
 
     def files_changed(self) -> bool:
         """Whether files were mapped or unmapped since the last look."""
