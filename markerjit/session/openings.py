@@ -38,15 +38,22 @@ import markerjit.elf as elf
 import markerjit.spans as spans
 import markerjit.x86 as x86
 from markerjit.elf import FileImage
-from markerjit.elf.code_reader import ReadCode, code_reader
+from markerjit.elf.image import PF_X, PT_LOAD
 from markerjit.errors import MemoryFault
 from markerjit.sites.remembered import recall, remember
 from markerjit.spans.calls import best_opening_of_call
-from markerjit.spans.code import Code, TargetKind
-from markerjit.spans.exits import Exit, ExitKind, Exits, Unbounded, exits_of
-from markerjit.spans.openings import Closed, HolePlace, Opening, TurnedDown, Way, Why, best_opening
+from markerjit.spans.code import Code
+from markerjit.spans.columns import (
+    Kept,
+    KeptExits,
+    KeptOpenings,
+    Plain,
+    columns_of_exits,
+    columns_of_openings,
+)
+from markerjit.spans.exits import Exits, exits_of
+from markerjit.spans.openings import Closed, Opening, best_opening
 from markerjit.tuples import NamedTuple
-from markerjit.x86.relocate import Obstacle
 
 MAX_BYTES = 1 << 28
 """The largest object that is copied and digested."""
@@ -61,17 +68,14 @@ def silent(what: str, done: float) -> None:
 
 _MAX_ENTRY = 1 << 24
 _MOST_READ = 4
-_READ: dict[str, tuple[str, int, str, dict[int, Any]]] = {}
+_READ: dict[str, tuple[str, int, str, Kept[Any]]] = {}
 """By the name of an entry, its checksum, the size and the digest of the object, and the answers: a
 switch asks for the same ones three times."""
 _TURN = 64
 """Answers between two reports of progress."""
 _PIECE = 1 << 20
-_REASONS: dict[str, type[Obstacle | TargetKind | Why]] = {
-    kind.__name__: kind for kind in (Obstacle, TargetKind, Why)
-}
 
-Openings = dict[int, Opening | Closed]
+Openings = Mapping[int, Opening | Closed]
 """By the address in the object's file."""
 
 A = TypeVar("A", Opening | Closed, Exits)
@@ -79,13 +83,12 @@ A = TypeVar("A", Opening | Closed, Exits)
 
 class _Question(NamedTuple, Generic[A]):
     """What is asked of addresses of an object: the name of its entries in the cache, the answer for
-    an address, that as JSON and back, and the openings in it."""
+    an address, the columns of answers, and the answers of columns."""
 
     name: str
     ask: Callable[[Code, int], A]
-    encode: Callable[[A], list[object]]
-    decode: Callable[[Any], A]
-    openings: Callable[[A], Iterable[Opening | Closed]]
+    columns: Callable[[Mapping[int, A]], Plain]
+    kept: Callable[[Plain], Kept[A]]
 
 
 def openings_of(image: FileImage, asked: Collection[int], others: Iterable[int] = ()) -> Openings:
@@ -104,7 +107,7 @@ def openings_of_calls(image: FileImage, asked: Collection[int]) -> Openings:
 
 def exits_of_functions(
     image: FileImage, entries: Collection[int], progress: Progress = silent
-) -> dict[int, Exits]:
+) -> Mapping[int, Exits]:
     """Where the functions that are entered at these addresses are left, by those. `progress` is
     called where that is not remembered. Raises as `openings_of`."""
     return _answers(_EXITS, image, entries, (), progress)
@@ -116,7 +119,7 @@ def _answers(
     asked: Collection[int],
     others: Iterable[int],
     progress: Progress = silent,
-) -> dict[int, A]:
+) -> Mapping[int, A]:
     build_id = image.build_id()
     if not build_id or image.size > MAX_BYTES:
         return _scanned(question, image, asked, progress)
@@ -193,96 +196,44 @@ def _blake2b(data: bytes = b"") -> Any:
 # ---- an entry: a checksum, and a line of JSON ----------------------------------------------------
 
 
-def _recalled(question: _Question[A], image: FileImage, name: str) -> dict[int, A]:
+def _recalled(question: _Question[A], image: FileImage, name: str) -> Mapping[int, A]:
     """What is remembered of this object; nothing where the entry is damaged or of another one."""
     checksum, _, text = (recall(name, _MAX_ENTRY) or "").partition("\n")
     if not text or _blake2b(text.encode()).hexdigest() != checksum:
         return {}
     read = _READ.get(name)
     if read and read[:2] == (checksum, image.size) and read[2] == _digest(image):
-        return dict(read[3])
+        return read[3]
     try:
         entry = json.loads(text)
         if entry["rules"] != _rules() or entry["digest"] != _digest(image):
             return {}
-        answers = {
-            int(address): question.decode(value) for address, value in entry["openings"].items()
-        }
-        openings = (each for answer in answers.values() for each in question.openings(answer))
-        read_code = code_reader(image)
-        if all(_has_code(read_code, opening) for opening in openings):
+        answers = question.kept(entry["answers"])
+        if answers.openings.have_code(_texts(image)):
             while len(_READ) >= _MOST_READ:
                 del _READ[next(iter(_READ))]
             _READ[name] = checksum, image.size, entry["digest"], answers
-            return dict(answers)
+            return answers
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, MemoryFault):
         pass
     return {}
 
 
-def _has_code(read: ReadCode, opening: Opening | Closed) -> bool:
-    if isinstance(opening, Closed):
-        return True
-    if read(opening.address, len(opening.code)) != opening.code:
-        return False
-    return all(read(hole.address, len(hole.code)) == hole.code for hole in opening.holes)
+def _texts(image: FileImage) -> list[tuple[int, bytes]]:
+    """The executable segments, and where they are. Raises MemoryFault."""
+    return [
+        (each.address, image.read(each.address, each.file_size))
+        for each in image.segments
+        if each.type == PT_LOAD and each.flags & PF_X
+    ]
 
 
 def _encoded(question: _Question[A], digest: str, answers: Mapping[int, A]) -> str:
-    values = {str(address): question.encode(answers[address]) for address in sorted(answers)}
-    text = json.dumps({"rules": _rules(), "digest": digest, "openings": values})
+    columns = question.columns({address: answers[address] for address in sorted(answers)})
+    text = json.dumps({"rules": _rules(), "digest": digest, "answers": columns})
     return f"{_blake2b(text.encode()).hexdigest()}\n{text}"
 
 
-def _plain(opening: Opening | Closed) -> list[object]:
-    turned_down = [
-        [way.name, type(reason).__name__, reason.name, address]
-        for way, reason, address in opening.turned_down
-    ]
-    if isinstance(opening, Closed):
-        return [opening.address, turned_down]
-    way, address, code, size, holes, _ = opening
-    places = [[hole.address, hole.code.hex(), hole.made] for hole in holes]
-    return [address, turned_down, way.name, code.hex(), size, places]
-
-
-def _decoded(value: list[Any]) -> Opening | Closed:
-    """Raises ValueError, TypeError, KeyError for anything else."""
-    address, plain, *opening = value
-    turned_down = tuple(
-        TurnedDown(Way[way], _REASONS[kind][reason], at) for way, kind, reason, at in plain
-    )
-    if not opening:
-        return Closed(address, turned_down)
-    way, code, size, places = opening
-    holes = tuple(HolePlace(at, bytes.fromhex(text), made) for at, text, made in places)
-    return Opening(Way[way], address, bytes.fromhex(code), size, holes, turned_down)
-
-
-def _plain_exits(exits: Exits) -> list[object]:
-    """Without the better ways of what can be opened: nobody asks for them, and they are most."""
-    leaving = [[at, kind.name, _plain(_brief(opening))] for at, kind, opening in exits.exits]
-    reason = exits.unbounded.name if exits.unbounded else None
-    return [_plain(_brief(exits.entry)), leaving, reason, exits.at, exits.again]
-
-
-def _brief(opening: Opening | Closed) -> Opening | Closed:
-    return opening._replace(turned_down=()) if isinstance(opening, Opening) else opening
-
-
-def _decoded_exits(value: list[Any]) -> Exits:
-    """Raises as `_decoded`."""
-    entry, leaving, reason, at, again = value
-    exits = tuple(Exit(place, ExitKind[kind], _decoded(plain)) for place, kind, plain in leaving)
-    return Exits(_decoded(entry), exits, Unbounded[reason] if reason else None, at, bool(again))
-
-
-def _openings_in(exits: Exits) -> Iterator[Opening | Closed]:
-    yield exits.entry
-    for leaving in exits.exits:
-        yield leaving.opening
-
-
-_OPENING = _Question("openings", best_opening, _plain, _decoded, lambda opening: (opening,))
+_OPENING = _Question("openings", best_opening, columns_of_openings, KeptOpenings)
 _CALL = _OPENING._replace(name="calls", ask=best_opening_of_call)
-_EXITS = _Question("exits", exits_of, _plain_exits, _decoded_exits, _openings_in)
+_EXITS = _Question("exits", exits_of, columns_of_exits, KeptExits)

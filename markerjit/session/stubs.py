@@ -45,6 +45,7 @@ from markerjit.session.opened import (
     without_stub,
 )
 from markerjit.session.openings import (
+    Openings,
     Progress,
     exits_of_functions,
     openings_of,
@@ -293,9 +294,7 @@ def _openings(
         site.place.offset for site in sites if site.leaves is None and site.form.name not in _CALLS
     ]
     exits = exits_of_functions(image, entries) if entries else {}
-    openings: dict[int, Opening | Closed] = {
-        place: exits[place].entry for place in places if place in exits
-    }
+    openings: Openings = {place: exits[place].entry for place in places if place in exits}
     if not openings.keys() >= set(places):
         openings = openings_of(image, places, others)
     of_calls = openings_of_calls(image, calls) if calls else {}

@@ -208,21 +208,43 @@ def _digest(text: dict[str, Any]) -> None:
     text["digest"] = text["digest"][::-1]
 
 
+def _openings(text: dict[str, Any]) -> dict[str, Any]:
+    openings: dict[str, Any] = text["answers"]["openings"]
+    return openings
+
+
 def _code(text: dict[str, Any]) -> None:
-    value = next(value for value in text["openings"].values() if len(value) > 2)
-    value[3] = "cc" + value[3][2:]
+    openings = _openings(text)
+    openings["code"] = "cc" + openings["code"][2:]
 
 
 def _way(text: dict[str, Any]) -> None:
-    value = next(value for value in text["openings"].values() if len(value) > 2)
-    value[2] = "FLIGHT"
+    _openings(text)["openings"][1] = 1000
+
+
+def _reason(text: dict[str, Any]) -> None:
+    _openings(text)["reasons"][1] = -1
+
+
+def _order(text: dict[str, Any]) -> None:
+    _openings(text)["openings"][3] = 1000
+
+
+def _rest(text: dict[str, Any]) -> None:
+    _openings(text)["code"] += "90"
+
+
+def _number(text: dict[str, Any]) -> None:
+    text["answers"]["asked"].pop()
 
 
 def _list(text: dict[str, Any]) -> None:
-    text["openings"] = []
+    text["answers"] = []
 
 
-@pytest.mark.parametrize("change", [_rules, _digest, _code, _way, _list])
+@pytest.mark.parametrize(
+    "change", [_rules, _digest, _code, _way, _reason, _order, _rest, _number, _list]
+)
 def test_an_entry_that_does_not_fit_is_ignored(
     tmp_path: Path, scans: list[str], change: Callable[[dict[str, Any]], None]
 ) -> None:
