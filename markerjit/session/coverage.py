@@ -9,13 +9,21 @@ import os
 
 from markerjit.arguments import check_callable, check_int, check_path, check_pid, check_text
 from markerjit.elf import FileImage
-from markerjit.elf.functions import NoFunctions
+from markerjit.elf.function_names import function_names
+from markerjit.elf.functions import Functions, NoFunctions
 from markerjit.errors import BadFile, UnknownMarker
+from markerjit.session.openings import exits_of_functions
 from markerjit.session.target import Target
 from markerjit.sites.functions import files_of_process
 from markerjit.sites.selection import is_of_object
 from markerjit.spans.code import Code
-from markerjit.spans.coverage import Progress, Share, coverage_of
+from markerjit.spans.coverage import (
+    Progress,
+    Share,
+    entries_of,
+    share_of_instructions,
+    shares_of_functions,
+)
 from markerjit.tuples import NamedTuple
 
 MOST_INSTRUCTIONS = 1 << 24
@@ -89,7 +97,12 @@ def _of_image(image: FileImage, instructions: int | None, progress: Progress) ->
 
     report("reading", 0)
     try:
-        shares = tuple(coverage_of(Code(image), instructions, report))
+        entries = entries_of(Functions(image), function_names(image))
+        report("entries", 0)
+        exits = exits_of_functions(image, entries, progress)
+        shares: tuple[Share, ...] = shares_of_functions([exits[entry] for entry in entries])
+        if instructions != 0:
+            shares = (*shares, share_of_instructions(Code(image), instructions, report))
     except NoFunctions as problem:
         return Coverage(image.name, image.build_id(), (), str(problem))
     return Coverage(image.name, image.build_id(), shares)

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 
 from markerjit.abi import PAGE
+from markerjit.elf.function_names import FunctionNames
+from markerjit.elf.functions import Functions
 from markerjit.spans.code import Code
-from markerjit.spans.exits import exits_of
+from markerjit.spans.exits import Exits
 from markerjit.spans.openings import Closed, HolePlace, Opening, Way, best_opening
 from markerjit.tuples import NamedTuple
 
@@ -62,23 +64,21 @@ class Share(NamedTuple):
         return self.places - sum(self.ways.values())
 
 
-def coverage_of(code: Code, instructions: int | None, progress: Progress) -> Iterator[Share]:
-    """The shares of entries and of exits, and of so many instructions: None for all, and none are
-    looked at for 0."""
-    entries = entries_of(code)
-    places = _reported("entries", entries, progress)
-    yield _share("entries", (best_opening(code, at) for at in places))
-    yield _exits(code, _reported("exits", entries, progress))
-    if instructions != 0:
-        chosen = _chosen(code, instructions)
-        places = _reported("instructions", chosen, progress)
-        yield _share("instructions", (best_opening(code, at) for at in places))
+def shares_of_functions(exits: Collection[Exits]) -> tuple[Share, Share]:
+    """The shares of the entries of functions, and of their exits."""
+    return _share("entries", (each.entry for each in exits)), _exits(exits)
 
 
-def entries_of(code: Code) -> list[int]:
+def share_of_instructions(code: Code, instructions: int | None, progress: Progress) -> Share:
+    """The share of so many instructions; None is all."""
+    places = _reported("instructions", _chosen(code, instructions), progress)
+    return _share("instructions", (best_opening(code, at) for at in places))
+
+
+def entries_of(functions: Functions, names: FunctionNames) -> list[int]:
     """Where functions are entered."""
-    starts: list[int] = code.functions.starts[~code.functions.parts].tolist()
-    return [start for start in starts if not code.is_linkage(start)]
+    starts: list[int] = functions.starts[~functions.parts].tolist()
+    return [start for start in starts if not any(start in table for table in names.linkage)]
 
 
 def _reported(what: str, places: list[int], progress: Progress) -> Iterator[int]:
@@ -100,12 +100,11 @@ def _chosen(code: Code, count: int | None) -> list[int]:
     return [draw.choice(starts) for starts in places if starts]
 
 
-def _exits(code: Code, entries: Iterable[int]) -> Share:
+def _exits(functions: Iterable[Exits]) -> Share:
     unknown: Counter[str] = Counter()
     displaced = 0
     openings: list[Opening | Closed] = []
-    for entry in entries:
-        exits = exits_of(code, entry)
+    for exits in functions:
         if exits.unbounded:
             unknown[str(exits.unbounded)] += 1
         own = [each.opening for each in exits.exits if each.opening != exits.entry]

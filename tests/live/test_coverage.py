@@ -62,6 +62,25 @@ def test_all_instructions_are_more_than_some_and_nearly_all_take_a_jump() -> Non
     assert all(0 <= done <= 1 for _, done in reports)
 
 
+def test_functions_are_looked_at_once_for_a_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    looked: list[list[str]] = []
+
+    def coverage() -> tuple[markerjit.Share, ...]:
+        reports: list[str] = []
+        looked.append(reports)
+        return markerjit.coverage_of_file(
+            HOLES, progress=lambda what, _: reports.append(what)
+        ).shares
+
+    first, again = coverage(), coverage()
+
+    assert first == again
+    assert ["truth_holes, exits" in reports for reports in looked] == [True, False]
+
+
 def test_the_table_fits_a_terminal() -> None:
     shown = cli("coverage", HOLES, "--instructions", "50")
 
