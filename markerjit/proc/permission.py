@@ -347,10 +347,10 @@ def _why_not(pid: int, tid: int) -> str:
     subject = f"process {pid}" if tid in (0, pid) else f"thread {tid} of process {pid}"
     if status.tracer:
         return (
-            f"cannot stop {subject}: process {status.tracer} ({_name(status.tracer)}) "
+            f"{subject} may not be traced: process {status.tracer} ({_name(status.tracer)}) "
             "traces it already; end that first"
         )
-    return f"cannot stop {subject}: {_rule_against(pid, status)}"
+    return f"{subject} may not be traced: {_rule_against(pid, status)}"
 
 
 def _rule_against(pid: int, status: ProcessStatus) -> str:

@@ -387,7 +387,7 @@ def test_why_not_of_a_process_with_a_tracer(facts: Facts) -> None:
     facts.capable = True  # no capability helps against a tracer
 
     assert why_not(7) == (
-        "cannot stop process 7: process 9 (gdb) traces it already; end that first"
+        "process 7 may not be traced: process 9 (gdb) traces it already; end that first"
     )
 
 
@@ -423,8 +423,8 @@ def test_why_not_although_we_may_trace_everything_but_for_yama(facts: Facts) -> 
     facts.scope = 3
 
     assert why_not(7) == (
-        "cannot stop process 7: kernel.yama.ptrace_scope is 3; no process may be traced until the "
-        "machine is rebooted without it"
+        "process 7 may not be traced: kernel.yama.ptrace_scope is 3; no process may be traced "
+        "until the machine is rebooted without it"
     )
 
 
@@ -459,7 +459,7 @@ def test_why_not_of_somebody_elses_process(facts: Facts) -> None:
     facts.scope = 1
 
     assert why_not(7) == (
-        "cannot stop process 7: it belongs to uid 0 and we are 1000; "
+        "process 7 may not be traced: it belongs to uid 0 and we are 1000; "
         "run markerjit as that user, or with sudo"
     )
 
@@ -497,8 +497,8 @@ def test_why_not_of_a_process_that_ends_while_we_ask(
 
 
 def test_why_not_names_the_thread(facts: Facts) -> None:
-    assert why_not(7, 7).startswith("cannot stop process 7:")
-    assert why_not(7, 12).startswith("cannot stop thread 12 of process 7:")
+    assert why_not(7, 7).startswith("process 7 may not be traced:")
+    assert why_not(7, 12).startswith("thread 12 of process 7 may not be traced:")
 
 
 def test_why_not_is_one_sentence_in_every_case(facts: Facts) -> None:
