@@ -159,7 +159,7 @@ def _print(look: Look, rates: Mapping[tuple[str, str], float] | None) -> None:
         is_off = "is" if len(markers) == 1 else "are"
         output.say(f"{off:,} of {counted(len(markers), 'marker')} {is_off} off")
     else:
-        output.say(f"process {pid} has no markers")
+        output.say("no markers")
     for of_file in values:
         _print_values(of_file)
     if arena:
