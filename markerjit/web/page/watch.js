@@ -10,7 +10,7 @@ let dragging = false;
 function figure(value) {
   if (value === null) return "-";
   for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-    if (value >= size * 0.9995) return (value / size).toFixed(value / size >= 100 ? 0 : 1) + unit;
+    if (value >= size * 0.9995) return (value / size).toFixed(value / size >= 99.95 ? 0 : 1) + unit;
   }
   return value.toFixed(0);
 }
@@ -214,7 +214,12 @@ slider.oninput = () => {
   dragging = true;
   slider.setAttribute("aria-valuetext", `${slider.value} of ${slider.max} stages`);
 };
+// A slider that was dragged back to where it was has no `change`.
+slider.onpointerup = () => {
+  dragging = false;
+};
 slider.onchange = async () => {
+  dragging = true;
   await act({ do: "stage", number: Number(slider.value) });
   dragging = false;
 };
