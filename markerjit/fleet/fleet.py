@@ -39,6 +39,8 @@ class Fleet:
 
     `ring_size` and `seccomp` are those of `attach`. Raises, for a single pid, the error of its
     session, and Refused where no session can start.
+
+    failed  those that left the fleet, and why
     """
 
     def __init__(

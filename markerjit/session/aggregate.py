@@ -47,7 +47,10 @@ _KEYS = 1024
 
 
 class AddingUp(Gathering[Words]):
-    """An aggregate of a process while its markers add to it, and its last sums afterwards."""
+    """An aggregate of a process while its markers add to it, and its last sums afterwards.
+
+    shape   what is added up, and the parts of the key
+    """
 
     def __init__(
         self,

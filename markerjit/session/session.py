@@ -881,7 +881,7 @@ class Session(View):
         lost if the caller is late.
 
         The caller polls it (`AllocationTrace.poll`), or waits for its end (`AllocationTrace.wait`).
-        Raises what `count` raises. Raises BadArgument if there are `allocs` without `frees` or
+        Raises what `aggregate` raises. Raises BadArgument if there are `allocs` without `frees` or
         fields that are not known, and Unsupported if the allocator of the process is not known, or
         `read` is given for another one than glibc's. By stacks it raises Refused if the process has
         no room for them.

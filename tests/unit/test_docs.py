@@ -379,6 +379,37 @@ def test_python_reference_has_the_attributes_of_errors() -> None:
     assert described == {name: members_of(kind) for name, kind in ERRORS.items()}
 
 
+def raised(described: object) -> str:
+    """The sentences of a docstring that say what is raised."""
+    text = " ".join((inspect.getdoc(described) or "").split())
+    sentences = re.split(r"(?<=[.)]) (?=[A-Z`])", text)
+    return " ".join(each for each in sentences if each.startswith("Raises "))
+
+
+def test_python_reference_has_what_docstrings_say_of_errors() -> None:
+    calls = {name: PUBLIC[name] for name in described_in("Functions", "function")}
+    for title, kind in OBJECTS.items():
+        for member in described_in(title, "member"):
+            calls[f"{title}.{member}"] = inspect.getattr_static(kind, member, None)
+
+    expected = [f"| `{name}` | {raised(call)} |" for name, call in calls.items() if raised(call)]
+    rows = [f"| {name} | {sentences} |" for name, sentences in rows_in("Errors", "call")]
+    assert rows == expected, "the rows should be:\n" + "\n".join(expected)
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_docstrings_name_the_attributes(name: str) -> None:
+    kind = OBJECTS[name]
+    set_in_methods = {
+        member
+        for member in described_in(name, "member")
+        if inspect.getattr_static(kind, member, None) is None
+    }
+
+    text = " ".join(base.__doc__ or "" for base in kind.__mro__)
+    assert set_in_methods <= set(re.findall(r"\w+", text))
+
+
 def test_python_reference_names_only_what_exists() -> None:
     mentioned = set(re.findall(r"markerjit\.([A-Za-z_]\w*)", PYTHON_PAGE.read_text()))
 
