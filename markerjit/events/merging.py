@@ -15,6 +15,7 @@ from markerjit.errors import BadArgument
 from markerjit.events.feed import TICK_NS, Feed
 from markerjit.events.stream import SLICE, EventStream, feeds_of
 from markerjit.model import Event
+from markerjit.printable import counted
 from markerjit.ring.types import Time
 from markerjit.tuples import NamedTuple
 
@@ -53,6 +54,9 @@ class Merger:
         self._count = 0
         for stream in streams:
             self.add(stream)
+
+    def __repr__(self) -> str:
+        return f"<Merger of {counted(self._count, 'stream')}>"
 
     def add(self, stream: EventStream) -> int:
         """Add a stream whose events are all later than the last poll, and return its number. Raises

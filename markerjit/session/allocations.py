@@ -105,6 +105,10 @@ class AllocationTrace:
         self._target_ended: bool | None = None  # known when the memory may be closed
         self._last: Allocations | None = None
 
+    def __repr__(self) -> str:
+        state = "over" if self._source.is_over else "going on"
+        return f"<AllocationTrace of process {self._source.pid}, {state}>"
+
     # ---- while it lasts --------------------------------------------------------------------------
 
     def begin(self) -> None:

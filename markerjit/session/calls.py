@@ -40,6 +40,7 @@ from markerjit.memory.base import proc_error
 from markerjit.memory.maps import read_maps
 from markerjit.memory.stat import stat_fields
 from markerjit.model import Site
+from markerjit.printable import counted
 from markerjit.proc.permission import why_not
 from markerjit.session.called import (
     Chosen,
@@ -169,6 +170,11 @@ class CallTrace:
         self._began_ns = self._now = self._looked_ns = time.monotonic_ns()
         self._cpu_before = self._cpu = _cpu_s(stream.pid)
         self._ended = False
+
+    def __repr__(self) -> str:
+        functions = counted(len(self.opened), "function")
+        state = "over" if self._ended else "going on"
+        return f"<CallTrace of process {self._stream.pid}: {functions}, {state}>"
 
     # ---- while it lasts --------------------------------------------------------------------------
 

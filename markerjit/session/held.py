@@ -88,6 +88,11 @@ class Source(Generic[T]):
         """All that is in the memory. Raises Refused where it is another's."""
         return self.look(self._copy) if self._last is None else self._last
 
+    @property
+    def pid(self) -> int:
+        """Of the process that has it."""
+        return self._arena.pid
+
     def look(self, copy: Callable[[Aggregate], U]) -> U:
         """What `copy` takes of the memory. Raises Refused where it is another's."""
         content = copy(self.aggregate)
@@ -135,6 +140,10 @@ class Gathering(Generic[T]):
 
     def __init__(self, source: Source[T]) -> None:
         self._source = source
+
+    def __repr__(self) -> str:
+        state = "over" if self.ended else "going on"
+        return f"<{type(self).__name__} of process {self._source.pid}, {state}>"
 
     @property
     def unswitched(self) -> tuple[LeftOut, ...]:

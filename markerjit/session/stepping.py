@@ -27,6 +27,7 @@ from markerjit.model import Site
 from markerjit.patch.request import Request
 from markerjit.patch.stages import Stages, stages_of
 from markerjit.patch.steps import Step
+from markerjit.printable import counted
 from markerjit.probes.recorders import Recorders
 from markerjit.proc.owner import ourselves
 from markerjit.quiesce.strategies import Strategy
@@ -78,6 +79,10 @@ class Stepper:
             self._before = entries.before(slots, calls=False)
             self._mapped = switcher.mapped_at(turn, plan)
             Journal(recorders.arena).open(self._packed, lease_s=lease_s)
+
+    def __repr__(self) -> str:
+        stages = counted(len(self.stages.stages), "stage")
+        return f"<Stepper of process {self._switcher.target.pid}: {self.done} of {stages} made>"
 
     @property
     def is_finished(self) -> bool:

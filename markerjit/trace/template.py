@@ -81,6 +81,9 @@ class LineTemplate:
                 f"the template {text!r} names nothing; there are {_braced(NAMES)} and {{fields.X}}"
             )
 
+    def __repr__(self) -> str:
+        return f"<LineTemplate of {', '.join(self.names)}>"
+
     @classmethod
     def of_columns(cls, names: Sequence[str]) -> LineTemplate:
         """A template with these names, a blank between them."""

@@ -237,6 +237,26 @@ def test_arguments_are_checked_by_the_call_without_a_context(program: Target) ->
                 call()
 
 
+def test_what_goes_on_says_in_a_line_what_it_is(program: Target) -> None:
+    process = f"of process {program.pid}"
+    with markerjit.attach(program.pid) as session:
+        with session.aggregate("truth_loop") as adding:
+            assert repr(adding) == f"<AddingUp {process}, going on>"
+        assert repr(adding) == f"<AddingUp {process}, over>"
+        with session.latency("func:truth_threads:main") as latency:
+            assert repr(latency) == f"<Latency {process}, going on>"
+        with session.trace_calls("func:truth_threads:main") as calls:
+            assert repr(calls) == f"<CallTrace {process}: 1 function, going on>"
+        with session.trace_allocations() as allocations:
+            assert repr(allocations) == f"<AllocationTrace {process}, going on>"
+        with session.trace("truth_loop") as stream:
+            assert repr(markerjit.Merger([stream])) == "<Merger of 1 stream>"
+        with session.stepping("truth_loop") as stepper:
+            stages = len(stepper.stages.stages)
+            assert repr(stepper) == f"<Stepper {process}: 0 of {stages} stages made>"
+    assert repr(markerjit.LineTemplate("{name} {time}")) == "<LineTemplate of name, time>"
+
+
 def test_a_session_lives_as_long_as_what_it_began(program: Target) -> None:
     """`attach(pid).aggregate(...)`: nothing else has the session."""
 
