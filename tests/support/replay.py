@@ -321,7 +321,9 @@ class _Shell:
             command.chmod(0o755)
         for name in ("markerjit", "docs"):
             (directory / name).symlink_to(_ROOT / name)
+        # What programs allocate and print depends on the locale; some users have none.
         environment = {
+            "LANG": "C.UTF-8",
             **os.environ,
             "PATH": f"{tools}:{os.environ['PATH']}",
             "PYTHONPATH": str(_ROOT),
