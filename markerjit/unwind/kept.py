@@ -12,7 +12,7 @@ from hashlib import blake2b
 from markerjit.elf import Image
 from markerjit.elf.functions import Functions
 from markerjit.ours import cache_directory, read_own_file, write_own_file
-from markerjit.unwind.table import BadTable, Table, table_of_functions
+from markerjit.unwind.table import BadTable, Table, table_of
 
 _PLACE = "unwind"
 _MOST = 1 << 28
@@ -27,7 +27,8 @@ _recent: dict[bytes, Table] = {}
 
 
 def kept_table(image: Image) -> Table:
-    """The table of an object: an earlier one, or a new one, which is kept. Raises as `table_of`."""
+    """The table of an object: an earlier one, or a new one, which is kept. Raises
+    NoFunctions where it has no unwind rows, and BadTable as `table_of`."""
     build_id = image.build_id()
     table = _recall(build_id) if build_id else None
     if table is None:
@@ -44,7 +45,7 @@ def _of_same_bytes(image: Image) -> Table:
         digest.update(content)
     table = _recent.get(digest.digest())
     if table is None:
-        table = table_of_functions(functions, image.name)
+        table = table_of(functions, image.name)
         _recent[digest.digest()] = table
         while sum(len(other.content) for other in [*_recent.values()]) > _MOST_RECENT:
             _recent.pop(next(iter(_recent)), None)

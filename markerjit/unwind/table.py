@@ -19,7 +19,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from markerjit.elf import Image
 from markerjit.elf.functions import Functions
 from markerjit.elf.unwind_rows import Row, rows_of
 from markerjit.errors import MarkerError
@@ -84,13 +83,7 @@ class Table:
         return decode(int(self.rules[bisect.bisect_right(self._sorted, address - self.low) - 1]))
 
 
-def table_of(image: Image) -> Table:
-    """The table of an object. Raises NoFunctions where it has no unwind rows, and BadTable as
-    `table_of_functions`."""
-    return table_of_functions(Functions(image), image.name)
-
-
-def table_of_functions(functions: Functions, name: str) -> Table:
+def table_of(functions: Functions, name: str) -> Table:
     """The table of an object with these functions, which has this name. Raises BadTable for one of
     4 GiB of code, or of more than MAX_RULES rules."""
     starts, rules = _rules(functions)

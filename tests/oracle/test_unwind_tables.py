@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from markerjit.elf import FileImage
+from markerjit.elf.functions import Functions
 from markerjit.unwind.rules import WORD, Kind, Rule
 from markerjit.unwind.table import table_of
 from tests.support.programs import ROOT
@@ -74,7 +75,7 @@ def test_rules_are_the_rows_that_readelf_prints(
     if not path.exists():
         pytest.skip(f"{path} is not on this machine")
     with FileImage(str(path)) as image:
-        table = table_of(image)
+        table = table_of(Functions(image), image.name)
     compared: Counter[bool] = Counter()
     different = []
     for start, end, rows in entries_of(path):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from markerjit.elf import FileImage
-from markerjit.elf.functions import NoFunctions
+from markerjit.elf.functions import Functions, NoFunctions
 from markerjit.elf.unwind_rows import OTHER, UNDEFINED, Row
 from markerjit.errors import MarkerError
 from markerjit.unwind import kept
@@ -33,7 +33,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def table(path: Path) -> Table:
     with FileImage(str(path)) as image:
-        return table_of(image)
+        return table_of(Functions(image), image.name)
 
 
 # ---- rules ---------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_a_large_table_is_made_once_for_a_build(
         pytest.skip(f"{LIBC} is not on this machine")
     with FileImage(str(LIBC)) as image:
         made = kept.kept_table(image)
-        monkeypatch.setattr(kept, "table_of_functions", None)
+        monkeypatch.setattr(kept, "table_of", None)
         again = kept.kept_table(image)
         (file,) = (path for path in cache.rglob("*") if path.is_file())
 
@@ -229,7 +229,7 @@ def test_a_table_without_a_build_id_is_made_once_in_a_process(
 ) -> None:
     monkeypatch.setattr(kept, "_recent", {})
     made = kept_of(unnamed / "a")
-    monkeypatch.setattr(kept, "table_of_functions", None)
+    monkeypatch.setattr(kept, "table_of", None)
 
     assert kept_of(unnamed / "c") is made
     assert made.content == table(unnamed / "a").content
