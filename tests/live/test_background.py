@@ -8,7 +8,6 @@ import gc
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -233,11 +232,12 @@ def test_close_waits_for_one_call_of_a_slow_function_and_not_for_the_queue(
         calls.append(event)
         begun.set()
         go_on.wait()
+        wait_until(lambda: subscription._background.is_to_end, "it is closed", every_s=0.01)
 
     with session.subscribe("truth_loop", slow, room=100) as subscription:
         begun.wait()
         wait_until(lambda: subscription.dropped > 0, "the queue is full", every_s=0.01)
-        threading.Timer(0.1, go_on.set).start()
+        go_on.set()
 
     assert len(calls) == 1
     assert subscription.dropped + 1 == subscription.statistics().events
@@ -278,10 +278,9 @@ def test_an_error_of_a_subscription_that_nobody_closes_is_not_silent(
 
     errors: list[str] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda lost: errors.append(repr(lost.exc_value)))
-    subscription = session.subscribe("truth_loop", fail)
-    while not subscription.is_over:
-        time.sleep(0.01)
-    del subscription
+    subscriptions = [session.subscribe("truth_loop", fail)]
+    wait_until(lambda: subscriptions[0].is_over, "the function ends it", every_s=0.01)
+    subscriptions.clear()
     gc.collect()
 
     assert errors == ["KeyError('truth_loop')"]
