@@ -172,7 +172,7 @@ def merge(streams: Sequence[EventStream], *, poll_s: float = 0.02) -> Iterator[l
     """The events of all streams in order of time, in lists of a thousand or so, until each
     stream was stopped, or its process has ended.
 
-    The streams must have the same kind of time, and not "none". Raises BadArgument otherwise.
+    Raises BadArgument for several streams whose kinds of time differ, or are "none".
     """
     check_seconds("poll_s", poll_s)
     merger = Merger(streams)

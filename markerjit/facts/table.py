@@ -22,7 +22,7 @@ class Table(NamedTuple):
 def table(values: Iterable[Shown]) -> Table:
     """A table with a row for each value: a Site, a Step, an Event or a MarkerStatus.
 
-    Raises BadArgument for anything else.
+    Raises BadArgument for values of other kinds.
     """
     if not isinstance(values, Iterable):
         raise BadArgument("values", values, "sites, steps, events or statuses of markers")

@@ -487,7 +487,8 @@ def takes_time(probe: Probe) -> bool:
 
 
 def compiled_probe(probe: str | Compiled) -> Compiled | None:
-    """A probe in C, compiled; None for one of the runtime's. Raises BadArgument for neither."""
+    """A probe in C, compiled; None for one of the runtime's. Raises BadArgument for
+    what is no probe, and what compile_probe raises."""
     check_is("probe", probe, str, Compiled)
     if isinstance(probe, Compiled):
         return probe

@@ -44,8 +44,8 @@ class Targets(NamedTuple):
 def parse_targets(text: str) -> Targets:
     """The request that a word means: `PID`, `PID,PID` or the name of a program.
 
-    A name has a letter, and no comma. Raises BadArgument for what is neither, and for a pid that is
-    there twice.
+    A name has a letter, and no comma. Raises BadArgument for a text that is no pid and no name, and
+    for a pid that is there twice.
     """
     check_text("target", text)
     if "," in text or not any(character.isalpha() for character in text):
