@@ -41,6 +41,10 @@ class FunctionNames(NamedTuple):
     linkage: tuple[range, ...]
     local: frozenset[int] = frozenset()
 
+    def is_linkage(self, address: int) -> bool:
+        """Whether this is in a linkage table, whose stubs lead to it and to other objects."""
+        return any(address in table for table in self.linkage)
+
 
 def function_names(image: FileImage) -> FunctionNames:
     """What can be read of an object without sections, or with damaged sections."""

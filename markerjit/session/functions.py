@@ -23,8 +23,6 @@ from markerjit.sites.functions import (
     functions_of_file,
     functions_of_process,
     is_described,
-    nameless_of_file,
-    nameless_of_process,
     nameless_words,
 )
 from markerjit.sites.instructions import instructions_of_file, instructions_of_process
@@ -102,7 +100,7 @@ class FunctionView(NamedTuple):
     """The functions of a name, and files that could not be read.
 
     resolvers  the names that only choose a function when a program is loaded, and are none
-    nameless    how many functions have no symbol and so are not among all those of a file, by the
+    nameless   how many functions have no symbol and so are not among all those of a file, by the
                names of files
     """
 
@@ -131,12 +129,11 @@ def functions_of(target: Target, name: ProbeName) -> FunctionView:
         target.look()
         read, maps = target.memory.read, target.seen.maps
         entries = _joined(name, partial(_of_process, target.pid, read, maps))
-        nameless = _nameless(name, partial(nameless_of_process, target.pid, read, maps))
         modes = {key_of(state.site): state.mode for state in target.states(target.seen.opened)}
         if not _are_left(name):
-            return _view(entries, nameless, modes)
+            return _view(entries, modes)
         leavings = leavings_of(target.pid, read, maps, entries.sites)
-    return _view_of_exits(entries, nameless, leavings, modes)
+    return _view_of_exits(entries, leavings, modes)
 
 
 def list_file_functions(path: str, pattern: str) -> FunctionView:
@@ -148,11 +145,10 @@ def list_file_functions(path: str, pattern: str) -> FunctionView:
     check_text("pattern", pattern)
     name = parse_name(pattern)
     entries = _joined(name, partial(_of_file, os.fspath(path)))
-    nameless = _nameless(name, partial(nameless_of_file, os.fspath(path)))
     if not _are_left(name):
-        return _view(entries, nameless, {})
+        return _view(entries, {})
     with FileImage(os.fspath(path)) as image:
-        return _view_of_exits(entries, nameless, leavings_in(image, entries.sites), {})
+        return _view_of_exits(entries, leavings_in(image, entries.sites), {})
 
 
 def _are_left(name: ProbeName) -> bool:
@@ -190,20 +186,11 @@ def _joined(name: ProbeName, of: Callable[[ProbeName], FunctionSites]) -> Functi
     sites = chosen(name, sites_of)
     resolvers = dict.fromkeys(each for entries in parts for each in entries.resolvers)
     problems = {str(each): each for entries in parts for each in entries.problems}
-    return FunctionSites(sites, tuple(resolvers), tuple(problems.values()))
+    nameless = {file: n for entries in parts for file, n in entries.nameless.items()}
+    return FunctionSites(sites, tuple(resolvers), tuple(problems.values()), nameless)
 
 
-def _nameless(name: ProbeName, of: Callable[[ProbeName], Map[str, int]]) -> Map[str, int]:
-    """The functions without a symbol, of a name that may be a list."""
-    counts: dict[str, int] = {}
-    for part in name.parts or (name,):
-        counts.update(of(part))
-    return counts
-
-
-def _view(
-    entries: FunctionSites, nameless: Map[str, int], modes: Map[Key, Mode | None]
-) -> FunctionView:
+def _view(entries: FunctionSites, modes: Map[Key, Mode | None]) -> FunctionView:
     functions = tuple(
         Function(
             site.signature.name,
@@ -213,7 +200,7 @@ def _view(
         )
         for site in entries.sites
     )
-    return FunctionView(functions, entries.resolvers, entries.problems, nameless)
+    return FunctionView(functions, entries.resolvers, entries.problems, entries.nameless)
 
 
 def _written(name: str) -> str:
@@ -222,13 +209,10 @@ def _written(name: str) -> str:
 
 
 def _view_of_exits(
-    entries: FunctionSites,
-    nameless: Map[str, int],
-    leavings: Sequence[Leaving],
-    modes: Map[Key, Mode | None],
+    entries: FunctionSites, leavings: Sequence[Leaving], modes: Map[Key, Mode | None]
 ) -> FunctionView:
     functions = tuple(_left(leaving, modes) for leaving in leavings)
-    return FunctionView(functions, entries.resolvers, entries.problems, nameless)
+    return FunctionView(functions, entries.resolvers, entries.problems, entries.nameless)
 
 
 def _left(leaving: Leaving, modes: Map[Key, Mode | None]) -> Function:

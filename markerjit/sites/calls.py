@@ -192,7 +192,7 @@ class _Finder:
     def result(self) -> FunctionSites:
         """Raises what `calls_of_process` raises where there is none."""
         if self._calls:
-            return FunctionSites(self.sites(), (), tuple(self.problems))
+            return FunctionSites(self.sites(), (), tuple(self.problems), {})
         if self.problems:
             raise self.problems[0]
         name, caller, callee = self._name.text, self._name.caller, self._name.name

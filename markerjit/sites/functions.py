@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as Map
 from functools import cached_property, partial
@@ -86,11 +87,14 @@ class FunctionSites(NamedTuple):
     sites      those of a name that can be looked at further
     resolvers  names of functions that only choose another one when a program is loaded
     problems   files that could not be read
+    nameless   how many functions have no symbol and so are not among all those of a file, by the
+               names of files
     """
 
     sites: tuple[UsdtSite, ...]
     resolvers: tuple[str, ...]
     problems: tuple[BadFile, ...]
+    nameless: Map[str, int]
 
 
 def functions_of_process(
@@ -119,32 +123,6 @@ def functions_of_file(path: str, name: ProbeName) -> FunctionSites:
         if is_of_object(name.object, path):
             finder.add(image, MappedObject(path, 0, image.build_id(), False))
     return finder.result()
-
-
-def nameless_of_process(
-    pid: int, read: Read, maps: Sequence[Mapping], name: ProbeName
-) -> dict[str, int]:
-    """How many functions have no symbol and so are not among all those of a name, by the names of
-    their files. Raises what `read` raises when the process ends."""
-    files = files_of_process(pid, read, maps, [], partial(is_of_object, name.object))
-    return _nameless(files, name)
-
-
-def nameless_of_file(path: str, name: ProbeName) -> dict[str, int]:
-    """The same of a file. Raises BadFile."""
-    with FileImage(path) as image:
-        return _nameless([(image, MappedObject(path, 0, image.build_id(), False))], name)
-
-
-def _nameless(files: Iterable[tuple[FileImage, MappedObject]], name: ProbeName) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    if name.kind is NameKind.FUNCTION and name.name == ALL:
-        for image, mapped in files:
-            functions = NamedFunctions(image, mapped)
-            number = len(functions.nameless()) if functions.symbols.names else 0
-            if number:
-                counts[functions.file] = counts.get(functions.file, 0) + number
-    return counts
 
 
 def nameless_words(counts: Map[str, int]) -> str:
@@ -360,11 +338,11 @@ class NamedFunctions:
         bounds = self._bounds
         if bounds is None:
             return []
-        linkage = self.symbols.linkage
+        symbols = self.symbols
         starts: list[int] = bounds.starts[~bounds.parts].tolist()
         return [
             entry for entry in starts
-            if entry not in self.symbols.names and not any(entry in table for table in linkage)
+            if entry not in symbols.names and not symbols.is_linkage(entry)
         ]  # fmt: skip
 
     def site(self, entry: int) -> UsdtSite | None:
@@ -454,7 +432,7 @@ class _Finder:
         self._sites: list[UsdtSite] = []
         self._resolvers: list[str] = []
         self._others: set[str] = set()
-        self._nameless: dict[str, int] = {}
+        self._nameless: Counter[str] = Counter()
 
     def add(self, image: FileImage, mapped: MappedObject) -> None:
         functions = NamedFunctions(image, mapped)
@@ -473,20 +451,23 @@ class _Finder:
         self._sites += functions.at_places(self._name.name)
         if not self._sites:
             self._others.update(text for names in symbols.names.values() for text in names)
-            if self._name.object and (number := len(functions.nameless())):
-                self._nameless[functions.file] = number
+        leaves_out = bool(symbols.names)
+        if self._name.name != ALL:
+            leaves_out = not self._sites and bool(self._name.object)
+        if leaves_out and (number := len(functions.nameless())):
+            self._nameless[functions.file] += number
 
     def result(self) -> FunctionSites:
         """Raises what `functions_of_process` raises where there is no function."""
-        entries = FunctionSites(tuple(self._sites), tuple(self._resolvers), tuple(self.problems))
+        entries = FunctionSites(
+            tuple(self._sites), tuple(self._resolvers), tuple(self.problems), self._nameless
+        )
         if not entries.sites:
-            _refuse(self._name, entries, self._others, self._nameless)
+            _refuse(self._name, entries, self._others)
         return entries
 
 
-def _refuse(
-    name: ProbeName, entries: FunctionSites, others: set[str], nameless: Map[str, int]
-) -> None:
+def _refuse(name: ProbeName, entries: FunctionSites, others: set[str]) -> None:
     """Raise what says best why there is no function of this name."""
     if entries.resolvers:
         raise Unsupported(
@@ -496,4 +477,4 @@ def _refuse(
     if entries.problems:
         raise entries.problems[0]
     names = tuple(PREFIX + text for text in nearest(name.name, others))
-    raise UnknownMarker(name.text, names, what="function", advice=nameless_words(nameless))
+    raise UnknownMarker(name.text, names, what="function", advice=nameless_words(entries.nameless))

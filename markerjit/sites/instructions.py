@@ -212,7 +212,7 @@ class _Finder:
     def result(self) -> FunctionSites:
         """Raises what `instructions_of_process` raises where there is none."""
         if self._sites:
-            return FunctionSites(tuple(self._sites), (), tuple(self.problems))
+            return FunctionSites(tuple(self._sites), (), tuple(self.problems), {})
         if self._refused:
             raise Unsupported(f"'{self._name}' {self._refused[0]}")
         if self.problems:

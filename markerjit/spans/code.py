@@ -175,7 +175,7 @@ class Code:
 
     def is_linkage(self, address: int) -> bool:
         """Whether this is in a linkage table, whose stubs lead to it and to other objects."""
-        return any(address in bounds for bounds in self.names.linkage)
+        return self.names.is_linkage(address)
 
     def jumps_into(
         self, low: int, high: int, sources: Callable[[int], bool], without: range = range(0)

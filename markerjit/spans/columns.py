@@ -17,6 +17,7 @@ What this does not do: know an object. `has_code` says whether the bytes are tho
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -127,8 +128,9 @@ class Kept(Mapping[int, A], Generic[A]):
             answer = self._made[address] = self._answer(self._places[address])
         return answer
 
+    @abstractmethod
     def _answer(self, place: int) -> A:
-        raise NotImplementedError
+        """The one at a place."""
 
     def __contains__(self, address: object) -> bool:
         return address in self._places  # and no answer is made

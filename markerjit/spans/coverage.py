@@ -78,7 +78,7 @@ def share_of_instructions(code: Code, instructions: int | None, progress: Progre
 def entries_of(functions: Functions, names: FunctionNames) -> list[int]:
     """Where functions are entered."""
     starts: list[int] = functions.starts[~functions.parts].tolist()
-    return [start for start in starts if not any(start in table for table in names.linkage)]
+    return [start for start in starts if not names.is_linkage(start)]
 
 
 def _reported(what: str, places: list[int], progress: Progress) -> Iterator[int]:

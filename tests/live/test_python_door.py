@@ -182,6 +182,13 @@ def is_off(session: markerjit.Session) -> bool:
     return all(marker.mode is None for marker in session.status())
 
 
+def test_functions_are_named_without_their_kind_where_only_they_are_meant(
+    program: Target,
+) -> None:
+    with markerjit.attach(program.pid) as session:
+        assert session.functions("main") == session.functions("func:main")
+
+
 def test_a_trace_is_iterated_over_without_a_context(program: Target) -> None:
     with markerjit.attach(program.pid) as session:
         trace = session.trace(limit=5)

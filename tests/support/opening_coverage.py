@@ -64,8 +64,7 @@ def entries(code: Code, count: int | None = None) -> list[int]:
     """The entries of functions; `count` of them, the same each time."""
     functions = code.functions
     starts: list[int] = functions.starts[~functions.parts].tolist()
-    linkage = code.names.linkage
-    starts = [start for start in starts if not any(start in bounds for bounds in linkage)]
+    starts = [start for start in starts if not code.is_linkage(start)]
     if count is None or count >= len(starts):
         return starts
     return random.Random(count).sample(starts, count)
