@@ -5,9 +5,9 @@ parts of one mapping: coroutines in the heap or in a variable. Nothing tells whe
 and the next one begins. A border between them is learned when a call goes on that had seemed to be
 left (repair.py), and borders that were learned stay.
 
-An address in no mapping is of a thread that has ended, or of one that has begun since the last
-look. So a page that was not looked for is looked for at once, and one that was at most once a
-second.
+An address outside all mappings belongs to a thread that has ended, or to one that has begun since
+the last look. So the mappings are read again at once for a page that is new, and at most once a
+second for a page that was missing before.
 
 What this does not do: read mappings (`look`).
 """
@@ -35,8 +35,8 @@ def _nothing() -> Sequence[tuple[int, int]]:
 
 
 class Areas:
-    """The areas of a process. `look` says where its mappings begin and end now, in order, and
-    `clock` how many nanoseconds it is."""
+    """The areas of a process. `look` returns the borders of its mappings, in order, and `clock` the
+    time in nanoseconds."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class Areas:
         self._borders: list[int] = []
 
     def need(self, addresses: Array) -> None:
-        """Look at the mappings again where one of these addresses is in none: at most once a second
-        for one that was looked for before."""
+        """Read the mappings again where one of these addresses is in none: at most once a second
+        for an address that was missing before."""
         pages = self._unmapped(addresses)
         if not len(pages):
             return
@@ -66,7 +66,7 @@ class Areas:
         self._join()
 
     def of(self, address: int) -> int:
-        """The area of an address, as a number that means the same until something is learned."""
+        """The area of an address, as a number that is valid until a border is learned."""
         return bisect_right(self._borders, address)
 
     def of_all(self, addresses: Array) -> Array:

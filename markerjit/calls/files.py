@@ -6,8 +6,8 @@
     .html                 a page with a flame graph that needs nothing else (page.py)
     .svg                  the flame graph by itself, as a picture
 
-A file is written at once, at the end, so there is no half of one. Calls one by one, in the order of
-time, are what Perfetto shows (slices.py).
+A file is written whole, at the end, so no half of one is left. Perfetto shows single calls, in the
+order of time (slices.py).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from markerjit.errors import Refused
 from markerjit.trace.files import create, exists
 
 SLICES = (".pftrace", ".perfetto-trace")
-"""Suffixes of files that are written while calls come."""
+"""Suffixes of files that are written while the calls are traced."""
 
 
 def check_calls_file(path: str, *, force: bool = False, slices: bool = True) -> bool:
     """Raise Refused where a file of this name cannot be written: an unknown suffix, or a file that
-    is there, unless `force`; without `slices` also for calls one by one. Returns whether it is of
-    calls one by one, which are written while they come."""
+    exists, unless `force`; without `slices` also for the suffix of single calls. Returns whether
+    the file is one of single calls, which are written while they are traced."""
     check_path("path", path)
     check_flag("force", force)
     check_flag("slices", slices)
@@ -90,8 +90,8 @@ def unwritten(path: str, error: OSError) -> Refused:
 
 
 def chains(flames: Flames) -> Iterator[tuple[tuple[str, ...], int]]:
-    """The functions of each stack that was seen, the outermost first, and the weight of the last
-    one without its callees."""
+    """The functions of each stack, the outermost first, and the weight of the last one without its
+    callees."""
     of_node: list[tuple[str, ...]] = [()]
     for node in flames.nodes[1:]:
         names = (*of_node[node.parent], node.name)
@@ -101,7 +101,7 @@ def chains(flames: Flames) -> Iterator[tuple[tuple[str, ...], int]]:
 
 
 def folded(flames: Flames) -> str:
-    """Collapsed stacks. A semicolon in a name would be read as the end of it."""
+    """Collapsed stacks. A semicolon in a name would end it, so it is written as a colon."""
     return "".join(
         f"{';'.join(name.replace(';', ':') for name in names)} {own}\n"
         for names, own in chains(flames)

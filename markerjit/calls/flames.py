@@ -13,8 +13,8 @@ from markerjit.tuples import NamedTuple
 
 
 class Flame(NamedTuple):
-    """A function as it was written, below a chain of callers: its weight, and `own` without its
-    callees; `words` are said of it where it is pointed at."""
+    """A function below a chain of callers: its weight, and `own` without its callees. A reader sees
+    `words` when the pointer is on it."""
 
     name: str
     parent: int
@@ -24,10 +24,10 @@ class Flame(NamedTuple):
 
 
 class Flames(NamedTuple):
-    """The nodes, each behind its parent; the first one is above all.
+    """The nodes, each behind its parent; the first one is the root.
 
     unit      of a weight, as speedscope calls it
-    sentence  what the picture shows
+    sentence  the caption of the picture
     """
 
     title: str
@@ -44,7 +44,7 @@ def flames_of(graph: CallGraph | StackSamples | WeighedStacks) -> Flames:
             graph.title,
             "none",
             f"{counted(whole, graph.unit)}, by the stacks of the events. The width of a box is the "
-            "part of them that had it there.",
+            "share of them that had it there.",
             tuple(_of_weighed(node, graph) for node in graph.nodes),
         )
     title = graph.command or f"process {graph.pid}"

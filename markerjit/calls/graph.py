@@ -1,6 +1,6 @@
 """A call graph: the calls of functions that were seen, and their times, as a value.
 
-All times are in nanoseconds, and what an event costs is in them: it is not taken out.
+All times are in nanoseconds. They include the cost of the events.
 
 What this does not do: print it (facts/calls.py), or write files (files.py).
 """
@@ -69,8 +69,8 @@ class Calling(NamedTuple):
 class CallNode(NamedTuple):
     """A function below a chain of callers.
 
-    name      its symbol; "" of the first node, which is above all others
-    parent    the place of its caller in `CallGraph.nodes`, which comes before; -1 of the first
+    name      its symbol; "" for the first node, the root
+    parent    the index of its caller in `CallGraph.nodes`, which is smaller; -1 for the first
     calls     how often it was entered from there
     total_ns  what these calls took, and `own_ns` the same without their callees
     """
@@ -83,7 +83,7 @@ class CallNode(NamedTuple):
 
 
 class NotOpened(NamedTuple):
-    """A function that was asked for and is not in the graph: a kind of reason, and a sentence."""
+    """A function that was asked for and is not in the graph: the kind of reason, and a sentence."""
 
     name: str
     kind: str
@@ -94,18 +94,18 @@ class CallGraph(NamedTuple):
     """The calls of a process, for a while.
 
     seconds        how long
-    functions      those that were seen, the one with the most own time first
+    functions      those with calls, the one with the most own time first
     callings       by caller and callee
     nodes          the tree of calls, each node behind its parent
     opened         the names of the functions that were looked at
     not_opened     those that were asked for and are not
     events         entries and exits
-    lost           events that were lost, since their ring was full
-    untimed        calls that were read together with a loss: counted, without their times
-    folded         calls that the tree has no room for: their callers are not known
+    lost           events that were lost because their ring was full
+    untimed        calls that were read together with a loss: they are counted, without times
+    folded         calls for which the tree had no room: their callers are not known
     threads        how many threads had calls
-    event_ns       what an event costs the program at most; None where that is not known
-    cpu_s          the processor time of the program meanwhile; None where that is not known
+    event_ns       an upper bound for the cost of an event in the program; None if unknown
+    cpu_s          the CPU time of the program in that time; None if unknown
     pid            the process, and `command` its command line
     """
 
@@ -153,7 +153,7 @@ class Sums(NamedTuple):
 
 
 def sums_of(tree: Tree, stacks: Stacks, names: Sequence[str], now: int) -> Sums:
-    """What was added up, with the calls that are open now."""
+    """The sums, with the calls that are open now."""
     running = tree.running(stacks.frames, now)
     size = len(tree)
     parent, function = np.array(tree.parent), np.array(tree.function)

@@ -1,8 +1,7 @@
 """A flame graph as a page, or as a picture (SVG): without scripts, and it fetches nothing.
 
-A box is a function below its callers, as wide as its weight. Pointing at it says the
-whole name, and the numbers. Boxes that are too narrow to be seen are left out; the caller's box has
-their place.
+A box is a function below its callers, as wide as its weight. The pointer on a box shows the whole
+name and the numbers. A box that is too narrow to be seen is left out, and leaves its place empty.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from markerjit.tuples import NamedTuple
 
 _WIDTH, _HEIGHT = 1200, 18
 _LETTER = 7
-"""Pixels of a letter, more or less."""
+"""The width of a letter in pixels, roughly."""
 _NARROWEST = 0.5
 _COLOURS = ("#f4a582", "#fddbc7", "#f7c59f", "#efb0a1", "#e9c46a", "#f2b880")
 _STYLE = """svg { font: 12px monospace }
@@ -46,14 +45,14 @@ def page(flames: Flames) -> str:
 
 
 def picture(flames: Flames) -> str:
-    """The picture by itself, as SVG. What it shows is said where it is pointed at."""
+    """The picture alone, as SVG. Its title is the caption."""
     title = escape(f"{printable(flames.title)}: {flames.sentence}")
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}"'
     return f"{head} {_drawn(flames, title)}</svg>\n"
 
 
 def _drawn(flames: Flames, title: str = "") -> str:
-    """What stands in an element `svg`, behind its name."""
+    """The attributes and the content of an element `svg`."""
     boxes = list(_boxes(flames))
     rows = max((box.row for box in boxes), default=0) + 1
     head = f"<title>{title}</title>\n<style>{_STYLE}</style>\n" if title else ""

@@ -1,15 +1,15 @@
-"""What an event costs the program, from the times between events.
+"""The cost of an event in the program, from the times between events.
 
-Between two events that a thread records one right after the other, on one CPU, there is the rest of
-the first one behind the point where its time is read, the start of the second one before that, and
-the program's own code in between. So no such time is shorter than an event is expensive. Where a
-program has functions that do next to nothing, the shortest of these times are the price, with some
-instructions; where it has not, they are a bound from above that says less.
+A thread records two events, one right after the other, on one CPU. The time between them has three
+parts: the rest of the first event after it has read the clock, the program's own code, and the
+start of the second event until it reads the clock. So no such time is shorter than the cost of an
+event. In a program with functions that do next to nothing, the shortest of these times are the
+cost and a few instructions. In any other program they are a looser upper bound.
 
-The price is the first percentile of these times: the very shortest may be wrong by the processor's
-freedom to read the clock early. It is that of events whose code and rings are in the caches.
+The first percentile of these times is taken: the very shortest may be too short, since a processor
+may read the clock early. It is the cost of events whose code and rings are in the caches.
 
-What this does not do: take the price out of the times of calls.
+What this does not do: subtract the cost from the times of calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from markerjit.ring.batch import Array
 
 LONGEST_NS = 1 << 14
-"""A price that is larger says nothing of an event."""
+"""A larger value says nothing about an event."""
 _FEWEST = 1000
 _PERCENT = 1
 
@@ -43,8 +43,8 @@ class Price:
         self._counts += np.bincount(between, minlength=LONGEST_NS + 1)
 
     def event_ns(self) -> int | None:
-        """What an event costs at most, in nanoseconds; None where too few were seen, or none close
-        together."""
+        """An upper bound for the cost of an event, in nanoseconds; None where there were too few
+        events, or none close together."""
         counted = int(self._counts.sum())
         if counted < _FEWEST:
             return None

@@ -1,8 +1,7 @@
 """Steps of one thread, made a sequence in which each exit leaves the call that was entered last.
 
 The stack pointer of a call is the address of its return address. A stack grows downwards, so on one
-stack every call has a lower one than its caller. From that follows what a step says of the calls
-that are open:
+stack every call has a lower one than its caller. So a step tells this of the calls that are open:
 
     a step on the same stack at a higher address    the call was left without an exit of its own, by
                                                     longjmp or an exception: CUT
@@ -21,7 +20,7 @@ that are open:
     the same of one that was given up               the calls below it are open still: AGAIN for
                                                     each
 
-Only what does not fit comes here: this takes a step at a time.
+Only steps that do not fit come here, since each is looked at by itself.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Cut(NamedTuple):
 
 
 class Apart:
-    """What is known of a thread beside the calls that are open.
+    """The state of a thread beside the calls that are open.
 
     given_up   calls that were given up since events were lost, the outermost first
     parked     calls on stacks that the thread has left, the outermost of each first
@@ -69,7 +68,7 @@ class Apart:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is."""
+        """Whether there are no such calls."""
         return not (self.given_up or self.parked or self.cut)
 
     def give_up(self, calls: Sequence[Open], areas: Areas) -> None:
@@ -97,8 +96,8 @@ class Apart:
         return known is not None and known.function == call.function
 
     def taken_back(self, call: Open, areas: Areas) -> list[Open]:
-        """The calls that were cut together with this one, which has not been left, and are above
-        it; with it. The border to the stack whose step has cut them is learned."""
+        """This call, which has not been left, and those above it that were cut with it. The border
+        to the stack whose step has cut them is learned."""
         of = self.cut[call.stack]
         alike = [
             (stack, each.function) for stack, each in self.cut.items()
@@ -112,8 +111,8 @@ class Apart:
 
 
 def _learn_from_gaps(places: Sequence[int], stack: int, areas: Areas) -> None:
-    """Learn the borders of the stack with one of these addresses, which are in order: hardly a
-    function needs as much room as there is between calls on two stacks."""
+    """Learn the borders of the stack with one of these addresses, which are in order. The gap
+    between calls on two stacks is larger than the frame of nearly every function."""
     gaps = [(low, high) for low, high in pairwise(places) if high - low > _FAR]
     below = [gap for gap in gaps if gap[1] <= stack][-1:]
     above = [gap for gap in gaps if gap[0] >= stack][:1]
@@ -165,8 +164,8 @@ def repaired(
 class _Thread:
     """A thread while its steps are repaired.
 
-    calls  that are open, the outermost first
-    row    of the step that is looked at
+    calls  the open calls, the outermost first
+    row    the row of the current step
     """
 
     def __init__(self, apart: Apart, areas: Areas) -> None:

@@ -1,7 +1,7 @@
 """Samples of stacks, added up by their callers: a tree of functions, as a value.
 
-The first function of a stack is the one that called all others, below the name of its thread. A
-stack that has no end says so above all: `[no table]`, `[damaged]` or `[deeper]`.
+A stack begins with the name of its thread, and then has the outermost function. Where the walk did
+not reach that function, the reason stands in its place: `[no table]`, `[damaged]` or `[deeper]`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class SampledNode(NamedTuple):
     """A function below a chain of callers.
 
     name     its symbol, or its place where it has none; "" of the first node, above all others
-    parent   the place of its caller in `StackSamples.nodes`, which comes before; -1 of the first
-    samples  how many stacks had it there, and `own` in how many of them it was the last one
+    parent   the index of its caller in `StackSamples.nodes`, which is smaller; -1 for the first
+    samples  how many stacks had it there, and `own` in how many of them it was the innermost
     """
 
     name: str
@@ -28,7 +28,7 @@ class SampledNode(NamedTuple):
 
 
 class SampledFunction(NamedTuple):
-    """In how many stacks a function was, and in how many of them it was the last one."""
+    """In how many stacks a function was, and in how many of them it was the innermost."""
 
     name: str
     samples: int
@@ -39,9 +39,9 @@ class StackSamples(NamedTuple):
     """The stacks of a process, looked at again and again.
 
     seconds              how long
-    looks                how often, and `missed` how often that was not possible
+    looks                how many times, and `missed` how many times that was not possible
     stacks               of all threads and looks
-    stood_ns, longest_ns for how long the process stood for a look: all together, and at most
+    stood_ns, longest_ns how long the process was stopped: in all, and at most for one look
     nodes                the tree of functions, each node behind its parent
     ended                whether the process ended meanwhile
     pid                  the process, and `command` its command line
@@ -64,8 +64,8 @@ class StackSamples(NamedTuple):
 
     @property
     def functions(self) -> tuple[SampledFunction, ...]:
-        """The functions, the one that was the last of the most stacks first. In a stack that has a
-        function several times, it counts once."""
+        """The functions, the one that was innermost in the most stacks first. A function that is
+        in a stack several times counts once."""
         samples: Counter[str] = Counter()
         own: Counter[str] = Counter()
         callers: list[frozenset[str]] = [frozenset()]
@@ -82,8 +82,8 @@ class WeighedStacks(NamedTuple):
     """Stacks of events, each with a weight.
 
     nodes  the tree of functions, each node behind its parent; `samples` are their weights
-    unit   what the weights are: "event", or what was added up
-    title  what they are of
+    unit   the unit of the weights: "event", or the field that was added up
+    title  the events, for the caption
     """
 
     nodes: tuple[SampledNode, ...]
@@ -112,7 +112,7 @@ class SampledTree:
 
     @property
     def stacks(self) -> int:
-        """How many were added."""
+        """The number of stacks so far."""
         return self._samples[0]
 
     @property

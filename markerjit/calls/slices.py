@@ -4,8 +4,8 @@
     2  each thread before its first call
     3  a packet for each begin and end of a call, as it comes
 
-Times are CLOCK_MONOTONIC. A call that was left without an exit ends where that is known, and one
-that has not ended has no end in the file. So a file that was cut can be read up to the cut.
+Times are CLOCK_MONOTONIC. A call that was left without an exit ends when that becomes known. A call
+that has not ended has no end in the file, so a truncated file can be read up to the cut.
 
 Authority: protos/perfetto/trace/ of Perfetto v59. The constants name its field numbers.
 """

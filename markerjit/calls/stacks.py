@@ -70,11 +70,11 @@ class Frames(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of calls."""
         return len(self.thread)
 
     def picked(self, rows: Array) -> Frames:
-        """Those of this mask."""
+        """The calls of this mask."""
         return Frames(*(column[rows] for column in tuple(self)))
 
 
@@ -84,7 +84,7 @@ _NO_FRAMES = Frames(NONE.thread, NONE.function, NONE.time, NONE.stack, np.zeros(
 class Stacks:
     """The calls that are open in all threads of a process whose stacks are in these areas.
 
-    frames         they, without those that are parked
+    frames         these calls, without those that are parked
     without_entry  exits without an entry so far, by function
     cut, stopped   calls that were left without an exit, and that ended with their thread, beside
                    those that a step has closed so
@@ -214,9 +214,9 @@ def _mended(part: Steps, apart: Apart, areas: Areas) -> _Mended:
 
 
 def _to_look_at(part: Steps, areas: Areas) -> Array:
-    """The rows of the steps that say something of others: an entry and its exit right behind say
-    nothing, where they are below the call that the step before has opened or closed, on the same
-    stack. Without them others are such."""
+    """The rows of the steps that the repair has to see. It need not see an entry and its exit right
+    behind, below the call that the step before has opened or closed, on the same stack. Without
+    such a pair its neighbours may be one."""
     rows = np.arange(part.rows)
     area = areas.of_all(part.stack)
     for _ in range(_ROUNDS):

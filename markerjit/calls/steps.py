@@ -10,7 +10,7 @@ and those that close one are
 
     LEAVE    a return
     TAIL     a tail call: the last act of a function is a jump to another one
-    CUT      the function is left already, in a way that is no exit of it (longjmp, an exception)
+    CUT      the function was left without an exit (longjmp, an exception)
     STOP     nothing more is known of the call: its thread has ended, or events were lost
     PARK     the thread has left the stack that the call is on, and may come back to it
 """
@@ -47,7 +47,7 @@ class Steps(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of steps."""
         return len(self.thread)
 
     def picked(self, rows: Array | slice) -> Steps:
@@ -55,7 +55,7 @@ class Steps(NamedTuple):
         return Steps(*(column[rows] for column in self.columns()))
 
     def columns(self) -> tuple[Array, ...]:
-        """The columns, without a name."""
+        """The columns, as a tuple."""
         return tuple(self)
 
 

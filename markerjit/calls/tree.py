@@ -1,11 +1,11 @@
 """Calls added up by their callers: a tree whose nodes are functions, each below its caller.
 
 A node has the calls of one function by one chain of callers. Own time needs no sum of its own: it
-is what the calls of a node took, without what the calls of its children took.
+is the time of the calls of a node less that of its children.
 
-    depth   calls that are deeper are left out, and their time is that of their callers
-    roots   only what happens below these functions, which are the first nodes then
-    most    nodes. Calls on further ways are added up by their function alone, and counted
+    depth   the deepest level. Deeper calls are left out, and their time is that of their callers
+    roots   the tree begins at these functions, and has only the calls below them
+    most    the most nodes. Calls on further paths are added up by function alone, and counted
 
 What this does not do: name functions (graph.py).
 """
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 MOST_NODES = 1 << 17
 ROOT, REST = 0, 1
-"""Nodes that are no calls: what is above all, and above the calls that found no node."""
+"""Nodes that are no calls: the root, and the caller of calls that found no node."""
 _OUTSIDE, _DEEPER = -1, -2
-"""In the place of a node: not below a root, and too deep."""
+"""Instead of a node: for calls below no root, and for calls that are too deep."""
 _NEVER = np.iinfo(np.int64).max
 
 
 class Running(NamedTuple):
     """Sums of each node, with calls that are open.
 
-    total_ns   what its calls took
-    folded_ns  what those of its callees took that found no node
+    total_ns   the time of its calls
+    folded_ns  the time of its callees that found no node
     open       how many of its calls are open
     """
 
@@ -102,7 +102,7 @@ class Tree:
         return nodes
 
     def running(self, frames: Frames, now: int) -> Running:
-        """The sums with the calls that are open, up to now."""
+        """The sums up to now, with the open calls."""
         nodes, parents = self._nodes_of(calls_of_frames(frames))
         counts = np.flatnonzero(nodes >= 0)
         nodes, parents = nodes[counts], parents[counts]
@@ -198,9 +198,9 @@ class Tree:
 
 
 class OfFunctions:
-    """What is added up of each function alone.
+    """The sums of each function alone.
 
-    timed, timed_ns, least_ns, largest_ns    of calls whose entry and exit were seen: how many, and
+    timed, timed_ns, least_ns, largest_ns    calls whose entry and exit were seen: their number and
                                              their times
     cut, stopped, tails                      how many were left without an exit, were given up, and
                                              ended with a tail call
