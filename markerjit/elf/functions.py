@@ -103,6 +103,11 @@ class Functions:
         index = bisect.bisect_right(self._sorted, address) - 1
         return index if index >= 0 and address < self._ends[index] else None
 
+    def indices(self, addresses: Addresses) -> Addresses:
+        """The same for many addresses; -1 where there is none."""
+        indices = np.searchsorted(self.starts, addresses, "right") - 1
+        return np.where(addresses < self.ends[indices], indices, -1)
+
     def between(self, low: int, high: int) -> tuple[int, int]:
         """The places in the arrays of the functions that have bytes in low..high: the first, and
         that behind the last one."""
@@ -110,6 +115,12 @@ class Functions:
         if first < 0 or self._ends[first] <= low:
             first += 1
         return first, bisect.bisect_left(self._sorted, high)
+
+    def next_start(self, address: int) -> int:
+        """The first start of a function at an address or behind it; the last end, where there is
+        none."""
+        index = bisect.bisect_left(self._sorted, address)
+        return int(self._sorted[index] if index < len(self) else self._ends[-1])
 
     def at(self, address: int) -> range | None:
         """The bounds of the function that holds the address."""

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from markerjit.elf.functions import Functions, uleb
+from markerjit.model import new
 from markerjit.tuples import NamedTuple
 
 RSP, RBP, RIP = 7, 6, 16
@@ -110,13 +111,16 @@ class EntryRows(NamedTuple):
 
 def entry_rows(functions: Functions, index: int) -> EntryRows:
     """Those of an entry of `.eh_frame`."""
-    rows: list[tuple[int, bool]] = []
+    offsets: list[int] = []
+    as_entered: list[bool] = []
     is_cut = False
     try:
-        rows += ((row.offset, row.cfa == _ENTRY) for row in rows_of(functions, index))
+        for offset, cfa, _, _ in rows_of(functions, index):
+            offsets.append(offset)
+            as_entered.append(cfa == _ENTRY)
     except (IndexError, ValueError):
         is_cut = True
-    return EntryRows(tuple(at for at, _ in rows), tuple(is_as for _, is_as in rows), is_cut)
+    return EntryRows(tuple(offsets), tuple(as_entered), is_cut)
 
 
 @lru_cache(maxsize=256)
@@ -137,10 +141,13 @@ def _rows(data: bytes, state: _State, initial: _State) -> Iterator[Row]:
         at += 1
         kind = opcode >> 6
         if kind == _ADVANCE:
-            yield Row(offset, cfa, rbp, rip)
+            yield new(Row, (offset, cfa, rbp, rip))
             offset += opcode & 0x3F
         elif kind == _OFFSET:
-            distance, at = uleb(data, at)
+            distance = data[at]
+            at += 1
+            if distance > 0x7F:
+                distance, at = uleb(data, at - 1)
             if opcode & 0x3F == RBP:
                 rbp = -_WORD * distance
             elif opcode & 0x3F == RIP:
@@ -151,7 +158,10 @@ def _rows(data: bytes, state: _State, initial: _State) -> Iterator[Row]:
             elif opcode & 0x3F == RIP:
                 rip = initial.rip
         elif opcode == _DEF_CFA_OFFSET:
-            distance, at = uleb(data, at)
+            distance = data[at]
+            at += 1
+            if distance > 0x7F:
+                distance, at = uleb(data, at - 1)
             cfa = _register(cfa), distance
         elif opcode == _NOP:
             continue

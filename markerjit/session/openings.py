@@ -140,6 +140,7 @@ def _scanned(
     question: _Question[A], image: FileImage, addresses: Collection[int], progress: Progress
 ) -> dict[int, A]:
     code = Code(image)
+    code.expect(len(addresses))
     answers: dict[int, A] = {}
     for number, address in enumerate(sorted(addresses)):
         if number % _TURN == 0:

@@ -1,7 +1,8 @@
 """The code of an object, and everything that could enter it at a given place.
 
 `Code` is made once of an object's file; then `targets` answers for a span within microseconds, and
-decodes only the functions whose bytes could be a branch into it. These enter code in its middle:
+decodes only the functions whose bytes could be a branch into it. Where much will be asked, `expect`
+decodes all of them before. These enter code in its middle:
 
     direct branches           all bytes of the object that could be one; a decoded function decides
     jump tables               tables.py
@@ -17,11 +18,11 @@ ABI it enters functions at their entries.
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable
 from enum import Enum
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
@@ -34,7 +35,7 @@ from markerjit.elf.restartable import restartable_sequences
 from markerjit.elf.unwind_rows import entry_rows
 from markerjit.spans.tables import table_targets
 from markerjit.tuples import NamedTuple
-from markerjit.x86.flow import Flow, flow, has_operand
+from markerjit.x86.flow import Flow, Flows, flow, has_operand
 from markerjit.x86.forms import NEAR_LENGTH
 from markerjit.x86.windows import (
     Candidates,
@@ -47,6 +48,10 @@ from markerjit.x86.windows import (
 
 _FLOWS = 2048
 _ROWS = 64
+_MANY = 4
+"""Where questions are asked about one of so many functions, all are decoded."""
+_MOST_TOGETHER = 1 << 26
+"""Bytes of code that are kept decoded: they take three times as many."""
 MAX_DECODED = 1 << 20
 """A function's bytes that are decoded: larger ones are data that somebody gave an unwind entry."""
 
@@ -83,7 +88,8 @@ class Jump(NamedTuple):
 
 
 class _Text(NamedTuple):
-    """An executable segment."""
+    """An executable segment, and what in it could lead to code: branches of 32 bits, those of 8
+    bits, and operands."""
 
     address: int
     code: bytes
@@ -128,8 +134,29 @@ class Code:
         }
         self._known = {kind: in_order(targets) for kind, targets in known.items()}
         self._restartable = restartable_sequences(image)
+        self._decoded: Flows | None = None
+        self._arrivals: array[int] | None = None
         self._flow = lru_cache(_FLOWS)(self._decode)
+        self._leaving = lru_cache(_ROWS)(self._leaps_out)
         self._rows = lru_cache(_ROWS)(partial(entry_rows, self.functions))
+
+    def expect(self, questions: int) -> None:
+        """Make ready for so many questions. If they are many, all functions are decoded together,
+        and what is no branch there is no candidate any more. Answers stay what they are."""
+        size = sum(len(text.code) for text in self._texts)
+        if questions * _MANY < len(self.functions) or size > _MOST_TOGETHER:
+            return
+        flows = Flows([self._body(function) for function in range(len(self.functions))])
+        possible = partial(_possible, self.functions, flows)
+        self._texts = [
+            text._replace(branches=possible(text.branches), short=possible(text.short))
+            for text in self._texts
+        ]
+        arrivals = [np.frombuffer(known, np.int64) for known in self._known.values()]
+        for text in self._texts:
+            arrivals += text.branches.targets, text.short.targets, text.operands.targets
+        self._arrivals = in_order(np.sort(np.concatenate(arrivals)))
+        self._decoded = flows
 
     def read(self, address: int, size: int) -> bytes:
         """The code at an address, and less where its segment ends before."""
@@ -142,6 +169,11 @@ class Code:
         """The instructions of a function, which is given by its place in `functions`."""
         return self._flow(function)
 
+    def leaving(self, function: int) -> tuple[tuple[int, int, int | None], ...]:
+        """The direct branches of a function that lead out of it, and are no calls: the address of
+        each, its target, and the function that is there."""
+        return self._leaving(function)
+
     def is_entry_row(self, address: int) -> bool:
         """Whether the stack pointer is there what it was at the function's entry."""
         function = self.functions.index(address)
@@ -152,6 +184,17 @@ class Code:
 
     def targets(self, low: int, high: int) -> list[Target]:
         """All places with low <= place < high that something may lead to; not once each."""
+        targets: list[Target] = []
+        if self._arrivals is None or _between(self._arrivals, low, high):
+            targets = self._arrived(low, high)
+        function = self.functions.index(low)
+        if function is not None:
+            returns = self.flow(function).returns
+            targets += [Target(at, TargetKind.RETURN) for at in range(low, high) if at in returns]
+        return targets
+
+    def _arrived(self, low: int, high: int) -> list[Target]:
+        """Those that are not behind a call."""
         targets = [
             Target(address, kind)
             for kind, places in self._known.items()
@@ -167,32 +210,25 @@ class Code:
             for target, end in text.operands.into(low, high)
             if self._is_operand(target, end)
         ]
-        function = self.functions.index(low)
-        if function is not None:
-            returns = self.flow(function).returns
-            targets += [Target(at, TargetKind.RETURN) for at in range(low, high) if at in returns]
         return targets
 
     def is_linkage(self, address: int) -> bool:
         """Whether this is in a linkage table, whose stubs lead to it and to other objects."""
         return self.names.is_linkage(address)
 
-    def jumps_into(
-        self, low: int, high: int, sources: Callable[[int], bool], without: range = range(0)
-    ) -> list[Jump]:
-        """The direct branches to low <= place < high, calls too, from functions for which `sources`
-        is true, by their places in `functions`, and not from the code `without`; less is decoded
-        for fewer."""
-        jumps: list[Jump] = []
-        for target, end in self._candidates(low, high):
-            if without.start < end <= without.stop:
-                continue
-            source = self.functions.index(end - 1)
-            if source is None or not sources(source):
-                continue
-            if self._judge(target, end) is TargetKind.BRANCH:
-                jumps.append(Jump(target, end, source, end in self.flow(source).returns))
-        return jumps
+    def jumps_into(self, low: int, high: int) -> list[Jump]:
+        """The direct branches from functions to low <= place < high, calls too."""
+        return [*filter(None, itertools.starmap(self._jump, self._candidates(low, high)))]
+
+    def jumps_from_parts(self, low: int, high: int, without: range) -> list[Jump]:
+        """Those from the parts of functions, and not from the code `without`."""
+        candidates = [
+            (target, end)
+            for from_parts in self._from_parts
+            for target, end in from_parts.into(low, high)
+            if not without.start < end <= without.stop
+        ]
+        return [*filter(None, itertools.starmap(self._jump, candidates))]
 
     def gaps(self, low: int, high: int) -> list[range]:
         """The bytes between functions, as far as a jump fits there, in low..high."""
@@ -237,6 +273,23 @@ class Code:
             for candidate in candidates.into(low, high)
         ]
 
+    def _jump(self, target: int, end: int) -> Jump | None:
+        """The candidate that ends here, if it is a branch in a function."""
+        source = self.functions.index(end - 1)
+        if source is None or self._judge(target, end) is not TargetKind.BRANCH:
+            return None
+        return Jump(target, end, source, end in self.flow(source).returns)
+
+    @cached_property
+    def _from_parts(self) -> list[Candidates]:
+        """The candidates in parts of functions."""
+        is_part = np.append(self.functions.parts, False)  # and what is in no function
+        return [
+            candidates.where(is_part[self.functions.indices(candidates.ends - 1)])
+            for text in self._texts
+            for candidates in (text.branches, text.short)
+        ]
+
     def _judge(self, target: int, end: int) -> TargetKind | None:
         """The kind of a candidate that ends here; None for bytes that are no branch."""
         function = self.functions.index(end - 1)
@@ -258,9 +311,38 @@ class Code:
         return start + size >= end and has_operand(self.read(start, size), value)
 
     def _decode(self, function: int) -> Flow:
+        if self._decoded:
+            return self._decoded.at(function)
+        start, code = self._body(function)
+        return flow(code, start)
+
+    def _leaps_out(self, function: int) -> tuple[tuple[int, int, int | None], ...]:
+        start, end = int(self.functions.starts[function]), int(self.functions.ends[function])
+        own = range(start, min(end, self.functions.next_start(start + 1)))
+        return tuple(
+            (at, target, self.functions.index(target))
+            for at, target in self.flow(function).leaps
+            if target not in own
+        )
+
+    def _body(self, function: int) -> tuple[int, bytes]:
+        """Where a function starts, and its code."""
         start = int(self.functions.starts[function])
         size = int(self.functions.ends[function]) - start
-        return flow(self.read(start, min(size, MAX_DECODED)), start)
+        return start, self.read(start, min(size, MAX_DECODED))
+
+
+def _possible(functions: Functions, flows: Flows, candidates: Candidates) -> Candidates:
+    """The candidates without those in decoded code that end with no branch to the same place."""
+    sources, ends, targets = flows.branches()
+    own = functions.indices(ends - 1) == sources  # a function may lie inside another one
+    order = np.argsort(ends[own])
+    ends, targets = np.append(ends[own][order], -1), np.append(targets[own][order], -1)
+    same = np.searchsorted(ends[:-1], candidates.ends)
+    is_branch = (ends[same] == candidates.ends) & (targets[same] == candidates.targets)
+    of = functions.indices(candidates.ends - 1)
+    is_decoded = (of >= 0) & (candidates.ends <= flows.ends[of])
+    return candidates.where(is_branch | ~is_decoded)
 
 
 def _text(image: FileImage, segment: Segment) -> _Text:

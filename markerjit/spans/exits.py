@@ -179,8 +179,7 @@ def _parts_beside(code: Code, body: int, bodies: list[int]) -> Iterator[int]:
     """Parts that this body jumps to, and those that jump into its middle."""
     functions = code.functions
     start, end = int(functions.starts[body]), int(functions.ends[body])
-    for at, target in code.flow(body).leaps:
-        other = functions.index(target)
+    for at, target, other in code.leaving(body):
         if other in bodies:
             continue
         if _is_part_of(code, other, target, body):
@@ -189,7 +188,7 @@ def _parts_beside(code: Code, body: int, bodies: list[int]) -> Iterator[int]:
         elif not code.is_entry_row(at):
             raise _Left(Unbounded.INSIDE, at)
     own = range(start, end)
-    for jump in code.jumps_into(start + 1, end, lambda source: bool(functions.parts[source]), own):
+    for jump in code.jumps_from_parts(start + 1, end, own):
         if jump.function != body and not jump.is_call:
             yield jump.function
 
@@ -208,7 +207,7 @@ def _is_part_of(code: Code, other: int | None, target: int, body: int) -> bool:
         return target == start and all(_COLD in name for name in names)
     if any(into.kind is not TargetKind.BRANCH for into in code.targets(start, start + 1)):
         return False
-    jumps = code.jumps_into(start, start + 1, lambda source: True)
+    jumps = code.jumps_into(start, start + 1)
     return all(
         jump.function == body and not jump.is_call and not _is_always(code, jump) for jump in jumps
     )
@@ -225,25 +224,23 @@ def _check_own(code: Code, part: int, bodies: list[int]) -> None:
     """Raise _Left where others jump into a part."""
     functions = code.functions
     start, end = int(functions.starts[part]), int(functions.ends[part])
-    for jump in code.jumps_into(start, end, lambda source: source not in bodies):
-        raise _Left(Unbounded.SHARED, jump.target)
+    for jump in code.jumps_into(start, end):
+        if jump.function not in bodies:
+            raise _Left(Unbounded.SHARED, jump.target)
 
 
 # ---- their exits ---------------------------------------------------------------------------------
 
 
 def _exits(code: Code, body: int, bodies: list[int]) -> Iterator[tuple[int, ExitKind]]:
-    functions, flow = code.functions, code.flow(body)
+    flow = code.flow(body)
     for at in flow.rets:
         if not code.is_entry_row(at):
             raise _Left(Unbounded.STACK, at)
         yield at, ExitKind.RETURN
-    for at, target in flow.leaps:
-        other = functions.index(target)
+    for at, _, other in code.leaving(body):
         if other not in bodies:
             yield at, ExitKind.TAIL
-        elif target == int(functions.starts[bodies[0]]) and code.is_entry_row(at):
-            pass  # it begins anew: neither left nor entered
     for at in flow.jumps:
         if code.is_entry_row(at) and _is_tail(code, body, at):
             yield at, ExitKind.TAIL

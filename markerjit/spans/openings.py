@@ -32,7 +32,7 @@ from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import decoder
 from markerjit.x86.flow import is_padding, padding_ends
 from markerjit.x86.forms import HOLE_SIZES, NEAR_LENGTH, SHORT_LENGTH
-from markerjit.x86.relocate import Obstacle, Relocated, Unmovable, ends_block, relocate
+from markerjit.x86.relocate import Obstacle, Relocated, ends_block, obstacle_to, relocate
 from markerjit.x86.run import Run, whole_instructions
 
 _FORWARD, _BACKWARD = 127, 128
@@ -193,9 +193,9 @@ def tried(code: Code, way: Way, address: int, displaced: bytes, size: int) -> Op
     """The opening, if its instructions can be moved and nothing leads behind its first byte."""
     if code.is_restartable(address, address + len(displaced)):
         return TurnedDown(way, Why.RESTARTABLE, address)
-    moved = relocate(displaced, address, address + _NEARBY)
-    if isinstance(moved, Unmovable):
-        return TurnedDown(way, moved.obstacle, moved.address)
+    unmovable = obstacle_to(displaced, address, address + _NEARBY)
+    if unmovable:
+        return TurnedDown(way, unmovable.obstacle, unmovable.address)
     if size > 1:  # behind a breakpoint, the bytes stay what they are
         for target in code.targets(address + 1, address + max(size, len(displaced))):
             return TurnedDown(way, target.kind, target.address)
@@ -212,13 +212,14 @@ def _into_padding(code: Code, run: Run, near: bytes) -> Opening | TurnedDown:
 
 def is_free(code: Code, address: int, size: int) -> bool:
     """Whether these bytes are padding behind a block, with no way into them."""
-    padding = code.read(address, size)
     beyond = code.read(address, size + 16)
-    return (
-        len(padding) == size
-        and any(end >= size for end in padding_ends(beyond))
-        and not code.targets(address, address + size)
-    )
+    if len(beyond) < size:
+        return False
+    # Behind a function stand the same few paddings again and again, as far as the next function.
+    gap = beyond[: code.functions.next_start(address) - address]
+    return any(
+        end >= size for each in (gap, beyond) for end in padding_ends(each)
+    ) and not code.targets(address, address + size)
 
 
 # ---- holes ---------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ library alone (opinion.py).
 
 from __future__ import annotations
 
+import ctypes
 from functools import cache
 
 import capstone
@@ -34,6 +35,21 @@ def decoder() -> capstone.Cs:
 def plain_decoder() -> capstone.Cs:
     """Capstone without details, which take more than half of the time: for lengths and texts."""
     return capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+
+
+def sizes(code: bytes, most: int = 0) -> list[tuple[int, int]]:
+    """The size of each instruction from the first byte on, and capstone's number of what it is, of
+    so many at most. Capstone's binding would make texts of them, which takes longer."""
+    array = ctypes.POINTER(capstone._cs_insn)()
+    count = capstone._cs.cs_disasm(
+        plain_decoder().csh, code, len(code), 0, most, ctypes.byref(array)
+    )  # fmt: skip
+    if not count:
+        return []
+    try:
+        return [(insn.size, insn.id) for insn in array[:count]]
+    finally:
+        capstone._cs.cs_free(array, count)
 
 
 def disassemble(code: bytes, address: int) -> list[Instruction]:

@@ -1,24 +1,32 @@
 """The flow of a function, decoded from its start: where instructions begin and where they lead.
 
 A binary has a million instructions, and capstone's binding for Python makes objects of each of
-them. So all instructions of a function are taken from capstone's own array, as columns.
+them. So instructions are taken from capstone's own array, as columns. Where many functions are
+asked for, their code is decoded as if they stood one behind the other: a call for each would cost
+as much as their instructions.
 """
 
 from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 
 import capstone
 import numpy as np
+from capstone.x86_const import X86_INS_INT3, X86_INS_NOP
 from numpy.typing import NDArray
 
 from markerjit.tuples import NamedTuple
-from markerjit.x86.decode import plain_decoder
+from markerjit.x86.decode import plain_decoder, sizes
+
+Addresses = NDArray[np.int64]
 
 _BRANCHES = ("j", "call", "loop", "xbegin")
-_BRANCH, _JUMP, _RETURN, _RETURNED_TO = 1, 2, 4, 8
+_BRANCH, _JUMP, _RETURN, _RETURNED_TO, _DIRECT, _IMPORT = 1, 2, 4, 8, 16, 32
+_TOGETHER = 1 << 15
+"""Bytes of functions that are decoded by one call."""
 _PADDINGS = 4096
 _RELATIVE = re.compile(r"\[rip[^\]]*\]")
 _NUMBER = re.compile(r"0x[0-9a-f]+")
@@ -49,53 +57,183 @@ class Flow(NamedTuple):
 
 def flow(code: bytes, address: int) -> Flow:
     """The flow of a function's whole code, which stands at `address`."""
-    insns = _instructions(code, address)
-    sizes = dict(zip(insns["address"].tolist(), insns["size"].tolist(), strict=True))
+    return _flow(_decoded(code, address), address)
+
+
+class Flows:
+    """The flows of functions, as columns. A flow is made when it is asked for, each time.
+
+    ends  where decoding ended, of each function
+    """
+
+    ends: Addresses
+
+    def __init__(self, bodies: Sequence[tuple[int, bytes]]) -> None:
+        """`bodies` are the addresses of functions, one at least, and their whole code."""
+        self._addresses = [address for address, _ in bodies]
+        pieces = list(_pieces(bodies))
+        self._insns = _joined([insns for insns, _ in pieces])
+        counts = np.concatenate([counts for _, counts in pieces])
+        behind = np.cumsum(counts)
+        self.ends = np.array(self._addresses, np.int64)
+        last = behind[counts > 0] - 1
+        self.ends[counts > 0] = self._insns.starts[last] + self._insns.sizes[last]
+        self._rows = [0, *behind.tolist()]
+        self._leading = np.searchsorted(self._insns.leading, self._rows).tolist()
+
+    def at(self, place: int) -> Flow:
+        """The flow of the function at a place."""
+        rows = slice(*self._rows[place : place + 2])
+        leading = slice(*self._leading[place : place + 2])
+        return _flow(self._insns.part(rows, leading), self._addresses[place])
+
+    def branches(self) -> tuple[Addresses, Addresses, Addresses]:
+        """The direct branches: the places of their functions, the addresses behind them, and their
+        targets."""
+        _, _, leading, kinds, targets = self._insns
+        (direct,) = (kinds & _DIRECT).nonzero()
+        rows = leading[direct]
+        ends = self._insns.starts[rows] + self._insns.sizes[rows]
+        places = np.searchsorted(self._rows, rows, "right") - 1
+        return places, ends, targets[direct].view(np.int64)
+
+
+class _Instructions(NamedTuple):
+    """Instructions, as columns.
+
+    starts, sizes  of each
+    leading        the rows of those after which another one than the next may be executed
+    kinds          what these do
+    targets        where the direct branches of these lead
+    """
+
+    starts: Addresses
+    sizes: NDArray[np.uint8]
+    leading: Addresses
+    kinds: NDArray[np.uint8]
+    targets: NDArray[np.uint64]
+
+    def part(self, rows: slice, leading: slice) -> _Instructions:
+        """These rows, and those of the leading ones."""
+        return _Instructions(
+            self.starts[rows], self.sizes[rows], self.leading[leading] - rows.start,
+            self.kinds[leading], self.targets[leading],
+        )  # fmt: skip
+
+
+def _flow(insns: _Instructions, address: int) -> Flow:
+    columns = [column.tolist() for column in insns]
+    starts, lengths = columns[:2]
     branches: dict[int, int] = {}
     leaps: list[tuple[int, int]] = []
     returns: list[int] = []
     jumps: list[int] = []
     imports: list[int] = []
     rets: list[int] = []
-    kinds = _kinds()[insns["id"]]
-    (leading,) = kinds.nonzero()
-    starts, texts = insns["address"][leading].tolist(), insns["op_str"][leading].tolist()
-    for start, kind, text in zip(starts, kinds[leading].tolist(), texts, strict=True):
-        end = start + sizes[start]
+    for row, kind, target in zip(*columns[2:], strict=True):
+        start = starts[row]
+        end = start + lengths[row]
         if kind & _RETURNED_TO:
             returns.append(end)
         if kind & _RETURN:
             rets.append(start)
-        if not kind & _BRANCH:
-            continue
-        operand = text.partition(b"\0")[0]
-        if operand.startswith(b"0x"):
-            target = branches[end] = int(operand, 16)
+        if kind & _DIRECT:
+            branches[end] = target
             if not kind & _RETURNED_TO:
                 leaps.append((start, target))
         elif kind & _JUMP:
-            (imports if b"[rip" in operand else jumps).append(start)
-    last = next(reversed(sizes), None)
-    end = address if last is None else last + sizes[last]
+            (imports if kind & _IMPORT else jumps).append(start)
     return Flow(
-        sizes, branches, tuple(leaps), frozenset(returns), tuple(jumps), tuple(imports),
-        tuple(rets), end,
+        dict(zip(starts, lengths, strict=True)), branches, tuple(leaps), frozenset(returns),
+        tuple(jumps), tuple(imports), tuple(rets), starts[-1] + lengths[-1] if starts else address,
     )  # fmt: skip
 
 
-def _instructions(code: bytes, address: int) -> NDArray[np.void]:
-    """The instructions as capstone has them in memory: `_layout` says what of them."""
+# ---- decoding ------------------------------------------------------------------------------------
+
+
+def _pieces(bodies: Sequence[tuple[int, bytes]]) -> Iterator[tuple[_Instructions, Addresses]]:
+    """The instructions of functions that were decoded together, and how many each of them has."""
+    first = 0
+    while first < len(bodies):
+        behind, size = first + 1, len(bodies[first][1])
+        while behind < len(bodies) and size < _TOGETHER:
+            size += len(bodies[behind][1])
+            behind += 1
+        insns, counts = _together(bodies[first:behind])
+        if len(counts):
+            yield insns, counts
+        first += len(counts)
+        if first < behind:  # this one is not decoded to its end
+            address, code = bodies[first]
+            insns = _decoded(code, address)
+            yield insns, np.array([len(insns.starts)])
+            first += 1
+
+
+def _together(bodies: Sequence[tuple[int, bytes]]) -> tuple[_Instructions, Addresses]:
+    """The instructions of these functions, up to the first one whose last instruction does not end
+    where the function ends; and how many each of them has.
+
+    What an instruction is does not depend on where it stands. Its address, and the target of a
+    branch, are moved to where its function is.
+    """
+    address = bodies[0][0]
+    insns = _decoded(b"".join(code for _, code in bodies), address)
+    stops = address + np.cumsum([len(code) for _, code in bodies])
+    reached = np.isin(stops, insns.starts + insns.sizes)
+    whole = len(reached) if reached.all() else int(reached.argmin())
+    behind = np.searchsorted(insns.starts, stops[:whole])
+    counts = np.diff(behind, prepend=0)
+    starts = np.array([at for at, _ in bodies[:whole]], np.int64)
+    moves = np.repeat(starts - np.concatenate([[address], stops])[:whole], counts)
+    rows = slice(0, len(moves))
+    insns = insns.part(rows, slice(0, int(np.searchsorted(insns.leading, rows.stop))))
+    targets = insns.targets + moves[insns.leading].view(np.uint64)
+    return insns._replace(starts=insns.starts + moves, targets=targets), counts
+
+
+def _joined(pieces: Sequence[_Instructions]) -> _Instructions:
+    firsts = np.cumsum([0, *(len(piece.starts) for piece in pieces)]).tolist()
+    moved = [
+        piece._replace(leading=piece.leading + first)
+        for piece, first in zip(pieces, firsts, strict=False)
+    ]
+    return _Instructions._make(map(np.concatenate, zip(*moved, strict=True)))
+
+
+def _decoded(code: bytes, address: int) -> _Instructions:
+    """The instructions from the first byte on, as far as they can be decoded."""
     array = ctypes.POINTER(capstone._cs_insn)()
     count = capstone._cs.cs_disasm(
         plain_decoder().csh, code, len(code), address, 0, ctypes.byref(array)
     )  # fmt: skip
     if not count:
-        return np.zeros(0, _layout())
+        return _columns(np.zeros(0, _layout()))
     try:
-        copy = ctypes.string_at(array, count * _layout().itemsize)
+        size = count * _layout().itemsize
+        memory = (ctypes.c_char * size).from_address(ctypes.addressof(array.contents))
+        return _columns(np.frombuffer(memory, _layout()))
     finally:
         capstone._cs.cs_free(array, count)
-    return np.frombuffer(copy, _layout())
+
+
+def _columns(insns: NDArray[np.void]) -> _Instructions:
+    """A copy of what is needed of capstone's array."""
+    kinds = _kinds()[insns["id"]]
+    (leading,) = kinds.nonzero()
+    kinds, operands = kinds[leading], insns["op_str"][leading]
+    letters = operands.view("S1").reshape(-1, operands.itemsize)[:, 0]
+    is_branch, is_number = kinds & _BRANCH > 0, (letters >= b"0") & (letters <= b"9")
+    (direct,) = (is_branch & is_number).nonzero()
+    (others,) = (is_branch & ~is_number).nonzero()
+    targets = np.zeros(len(kinds), np.uint64)
+    targets[direct] = [int(text.partition(b"\0")[0], 16) for text in operands[direct].tolist()]
+    kinds[direct] |= _DIRECT
+    by_slot = [b"[rip" in text.partition(b"\0")[0] for text in operands[others].tolist()]
+    kinds[others[np.array(by_slot, bool)]] |= _IMPORT
+    starts, lengths = insns["address"].copy(), insns["size"].astype(np.uint8)
+    return _Instructions(starts, lengths, leading, kinds, targets)
 
 
 @cache
@@ -146,10 +284,15 @@ def is_padding(code: bytes) -> bool:
     return not code or len(code) in padding_ends(code)
 
 
+_PADDING = (X86_INS_NOP, X86_INS_INT3)
+
+
 @lru_cache(_PADDINGS)
 def padding_ends(code: bytes) -> tuple[int, ...]:
     """Where the no-ops and int3 end with which the bytes begin."""
     ends: list[int] = []
+    if not any(number in _PADDING for _, number in sizes(code, 1)):
+        return ()
     for start, size, mnemonic, _ in plain_decoder().disasm_lite(code, 0):
         if mnemonic not in ("nop", "int3", "data16 nop"):
             break

@@ -193,6 +193,14 @@ def relocate(code: bytes, address: int, target: int) -> Relocated | Unmovable:
     )
 
 
+def obstacle_to(code: bytes, address: int, target: int) -> Unmovable | None:
+    """Why `relocate` would return Unmovable, or None."""
+    if _split(code).is_verbatim:
+        return None
+    moved = relocate(code, address, target)
+    return moved if isinstance(moved, Unmovable) else None
+
+
 class _Run(NamedTuple):
     """The instructions of a run: where each begins, its code, and of one that is copied as it is,
     to any address, whether the next one follows; None of all others. How many bytes they have;
@@ -210,14 +218,31 @@ def _split(code: bytes) -> _Run:
     functions."""
     pieces: list[tuple[int, bytes, bool | None]] = []
     at = 0
-    for _, size, *_ in plain_decoder().disasm_lite(code, 0):
+    for _, size, mnemonic, operands in plain_decoder().disasm_lite(code, 0):
         piece = code[at : at + size]
-        pieces.append((at, piece, _goes_on_verbatim(piece)))
+        pieces.append((at, piece, _goes_on(mnemonic, operands, piece)))
         at += size
     is_verbatim = at == len(code) and all(goes_on for *_, goes_on in pieces[:-1])
     falls_through = pieces[-1][-1] if pieces else True
     is_verbatim = is_verbatim and falls_through is not None
     return _Run(tuple(pieces), at, is_verbatim, bool(falls_through))
+
+
+def _goes_on(mnemonic: str, operands: str, code: bytes) -> bool | None:
+    """What `_goes_on_verbatim` says. Of instructions with a mnemonic that is no transfer, and
+    without prefixes and operands relative to rip, it says the same of all."""
+    if mnemonic in _VERBATIM and "ip" not in operands:
+        return True
+    goes_on = _goes_on_verbatim(code)
+    if goes_on and mnemonic.isalnum() and not mnemonic.startswith(TRANSFERS):
+        _VERBATIM.add(mnemonic)
+    return goes_on
+
+
+TRANSFERS = ("j", "lcall", "ljmp", "loop", "call", "ret", "iret", "sys", "int", "ud", "hlt", "nop")
+"""What mnemonics begin with that say too little of an instruction: it may go on elsewhere, or is a
+no-op."""
+_VERBATIM: set[str] = set()
 
 
 @lru_cache(_RUNS)

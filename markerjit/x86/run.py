@@ -8,8 +8,8 @@ from functools import lru_cache
 from capstone import x86_const as x86
 
 from markerjit.tuples import NamedTuple
-from markerjit.x86.decode import decoder, plain_decoder
-from markerjit.x86.relocate import Obstacle, ends_block
+from markerjit.x86.decode import decoder, sizes
+from markerjit.x86.relocate import TRANSFERS, Obstacle, ends_block
 
 _KINDS = 1 << 14
 
@@ -56,10 +56,10 @@ def whole_instructions(code: bytes, address: int, enough: int = sys.maxsize) -> 
     no_op: list[bool] = []
     endbr = at = 0
     most = enough if enough < len(code) else 0  # of instructions; 0: all
-    for _, size, mnemonic, _ in plain_decoder().disasm_lite(code, address, most):
+    for size, number in sizes(code, most):
         codes.append(code[at : at + size])
         at += size
-        kind = _kind_of(mnemonic, codes[-1])
+        kind = _kind_of(number, codes[-1])
         no_op.append(kind.no_op)
         if kind.endbr and len(codes) == 1:
             endbr = size
@@ -78,20 +78,20 @@ class _Kind(NamedTuple):
     calls: bool
 
 
-def _kind_of(mnemonic: str, code: bytes) -> _Kind:
-    """What an instruction is. For nearly all the mnemonic says it: those of one have one number of
-    capstone's, and but for transfers one kind."""
-    if mnemonic in _PLAIN_MNEMONICS:
+def _kind_of(number: int, code: bytes) -> _Kind:
+    """What an instruction is. For nearly all, capstone's number says it: those of one number have
+    one mnemonic, and but for transfers one kind."""
+    if number in _PLAIN_NUMBERS:
         return _PLAIN
     kind = _kind(code)
-    if kind == _PLAIN and mnemonic.isalnum() and not mnemonic.startswith(_TRANSFERS):
-        _PLAIN_MNEMONICS.add(mnemonic)
+    mnemonic = decoder().insn_name(number) or ""
+    if kind == _PLAIN and mnemonic.isalnum() and not mnemonic.startswith(TRANSFERS):
+        _PLAIN_NUMBERS.add(number)
     return kind
 
 
 _PLAIN = _Kind(no_op=False, endbr=False, ends=False, calls=False)
-_TRANSFERS = ("j", "lcall", "ljmp", "loop", "call", "ret", "iret", "sys", "int", "ud", "hlt", "nop")
-_PLAIN_MNEMONICS: set[str] = set()
+_PLAIN_NUMBERS: set[int] = set()
 
 
 @lru_cache(_KINDS)

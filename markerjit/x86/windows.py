@@ -46,6 +46,11 @@ class Candidates(NamedTuple):
             return []
         return list(zip(self.searched[first:last], self.ends[first:last].tolist(), strict=True))
 
+    def where(self, chosen: NDArray[np.bool_]) -> Candidates:
+        """Some of them."""
+        targets = self.targets[chosen]
+        return Candidates(targets, self.ends[chosen], in_order(targets))
+
 
 def near_branches(code: bytes, address: int) -> Candidates:
     """jmp, jcc, call and xbegin with 32 bits that stay in the code, which stands at `address`."""

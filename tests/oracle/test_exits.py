@@ -86,3 +86,14 @@ def test_all_returns_are_exits_and_nearly_all_exits_are_opened_by_a_jump(
     assert bounded > 0.97 * len(entries_of(code))
     assert jumps / bounded > PROGRAMS[path]
     record_property("summary", f"{Path(path).name}: {jumps / bounded:.1%} by jump, {dict(ways)}")
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: Path(path).name)
+def test_all_functions_decoded_together_have_the_exits_that_each_has_alone(path: str) -> None:
+    if not Path(path).exists():
+        pytest.skip(f"{path} is not on this machine")
+    code, together = code_of(path), code_of(path)
+    together.expect(len(together.functions))
+
+    for entry in entries_of(code):
+        assert exits_of(together, entry) == exits_of(code, entry)

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from markerjit.x86.flow import flow, has_operand, is_padding
+from markerjit.x86.flow import Flows, flow, has_operand, is_padding
 from markerjit.x86.run import whole_instructions
 from markerjit.x86.windows import (
     absolute_operands,
@@ -130,3 +130,39 @@ def test_flow_is_what_capstone_says_one_by_one(code: bytes) -> None:
         if operand.startswith("0x") and re.match("(bnd |notrack )?(j|call|loop|xbegin)", name)
     }
     assert decoded.end == (insns[-1][0] + insns[-1][1] if insns else HERE)
+
+
+WHOLE = [
+    bytes.fromhex(text)
+    for text in ("55 e80500ff00 5d c3", "7402 31c0 ebf8", "e9fbffffff", "ff2510000000", "90")
+]
+NOT_WHOLE = [bytes.fromhex(text) for text in ("", "31c0 06 90", "55 48", "c3 e9ffff")]
+BODIES = st.sampled_from(WHOLE + WHOLE + NOT_WHOLE) | st.binary(max_size=40)
+
+
+@given(st.lists(st.tuples(st.integers(HERE, 4 * HERE), BODIES), min_size=1, max_size=20))
+def test_flows_decoded_together_are_those_of_each_function(bodies: list[tuple[int, bytes]]) -> None:
+    flows = Flows(bodies)
+
+    expected = [flow(code, address) for address, code in bodies]
+    branches = [
+        (place, end, target)
+        for place, each in enumerate(expected)
+        for end, target in each.branches.items()
+    ]
+
+    assert [flows.at(place) for place in range(len(bodies))] == expected
+    assert flows.ends.tolist() == [each.end for each in expected]
+    columns = (column.tolist() for column in flows.branches())
+    signed = [(place, end, target - (target >> 63 << 64)) for place, end, target in branches]
+    assert list(zip(*columns, strict=True)) == signed
+
+
+def test_functions_that_end_in_the_middle_of_an_instruction_do_not_shift_the_next_ones() -> None:
+    bodies = [(HERE, b"\x55\x48"), (HERE + 0x10, b"\x89\xe5\xc3"), (HERE + 0x20, b"\xc3")]
+
+    flows = Flows(bodies)
+
+    assert [list(flows.at(place).starts) for place in range(3)] == [
+        [HERE], [HERE + 0x10, HERE + 0x12], [HERE + 0x20],
+    ]  # fmt: skip

@@ -16,6 +16,7 @@ from markerjit.elf.imports import PT_DYNAMIC
 from markerjit.elf.sections import SHT_SYMTAB, read_sections
 from markerjit.errors import MarkerError
 from markerjit.spans import Closed, Code, Opening, TargetKind, Way, best_opening
+from markerjit.spans.exits import exits_of
 from markerjit.spans.openings import Why
 from markerjit.x86.decode import disassemble
 from markerjit.x86.flow import is_padding
@@ -215,23 +216,29 @@ global: .quad 0
 
 
 @pytest.fixture(scope="module")
-def labels_and_code(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, int], Code]:
+def stripped(labels_and_code: tuple[dict[str, int], Code, Path]) -> Path:
+    return labels_and_code[2]
+
+
+@pytest.fixture(scope="module")
+def labels_and_code(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, int], Code, Path]:
     folder = tmp_path_factory.mktemp("spans")
     source, built, stripped = (folder / name for name in ("code.S", "code.so", "stripped.so"))
     source.write_text(SOURCE)
     subprocess.run(["gcc", "-shared", "-nostdlib", source, "-o", built], check=True)
     subprocess.run(["strip", built, "-o", stripped], check=True)
     with FileImage(str(stripped)) as image:
-        return {symbol.name: symbol.address for symbol in Elf(built).symbols()}, Code(image)
+        code = Code(image)
+    return {symbol.name: symbol.address for symbol in Elf(built).symbols()}, code, stripped
 
 
 @pytest.fixture(scope="module")
-def labels(labels_and_code: tuple[dict[str, int], Code]) -> dict[str, int]:
+def labels(labels_and_code: tuple[dict[str, int], Code, Path]) -> dict[str, int]:
     return labels_and_code[0]
 
 
 @pytest.fixture(scope="module")
-def code(labels_and_code: tuple[dict[str, int], Code]) -> Code:
+def code(labels_and_code: tuple[dict[str, int], Code, Path]) -> Code:
     return labels_and_code[1]
 
 
@@ -273,6 +280,19 @@ def test_symbols_are_targets(tmp_path: Path) -> None:
 
 def test_nothing_leads_into_straight_code(labels: dict[str, int], code: Code) -> None:
     assert code.targets(labels["plain"] + 1, labels["plain"] + 8) == []
+
+
+def test_answers_are_the_same_where_many_are_expected(code: Code, stripped: Path) -> None:
+    with FileImage(str(stripped)) as image:
+        expecting = Code(image)
+    expecting.expect(len(expecting.functions))
+    low, high = int(code.functions.starts[0]), int(code.functions.ends[-1]) + 16
+
+    for at in range(low, high):
+        assert expecting.targets(at, at + 5) == code.targets(at, at + 5)
+        assert expecting.jumps_into(at, at + 5) == code.jumps_into(at, at + 5)
+        assert best_opening(expecting, at) == best_opening(code, at)
+        assert exits_of(expecting, at) == exits_of(code, at)
 
 
 @pytest.mark.parametrize(
