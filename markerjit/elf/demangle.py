@@ -30,6 +30,22 @@ def demangled(symbol: str) -> str:
         free(text)
 
 
+def qualified_name(symbol: str) -> str:
+    """`ns::look<int>` of the symbol of `long ns::look<int>(int) const`; the symbol itself where it
+    is no name of C++, or of something that has no parameters."""
+    text = demangled(symbol)
+    if text == symbol:
+        return symbol
+    depth = start = 0
+    for place, character in enumerate(text):
+        depth += (character == "<") - (character == ">")
+        if character == " " and not depth:  # behind what a template returns
+            start = place + 1
+        elif character == "(" and not depth and place > start:
+            return text[start:place]
+    return symbol
+
+
 @cache
 def _library() -> tuple[ctypes._NamedFuncPointer | None, ctypes._NamedFuncPointer]:
     free = ctypes.CDLL(None).free

@@ -5,9 +5,11 @@ Debian, GNU strip and debuginfod's client put such files. drgn reads it, an extr
 without debugging information, a function has no prototype here. Nothing is downloaded.
 
 Functions of C are known. What a C++ compiler passes depends on constructors, so a function that it
-has compiled has a prototype only where no class is passed by value. What compilers have made of
-a function (`name.isra.0`) has no prototype, because it takes other arguments than its source says.
-So do functions that clang does not export: it may have removed arguments, and keeps the name.
+has compiled has a prototype only where no class is passed by value. drgn has no references and no
+member functions, so what takes the one or is the other has no prototype either. Of overloaded
+functions drgn knows one: its address tells which. What compilers have made of a function
+(`name.isra.0`) has no prototype, because it takes other arguments than its source says. So do
+functions that clang does not export: it may have removed arguments, and keeps the name.
 
 What this does not do: say in which registers arguments are (sites/calling.py).
 """
@@ -20,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
+from markerjit.elf.demangle import qualified_name
 from markerjit.elf.image import FileImage
 from markerjit.elf.layouts import CLayout, bare
 from markerjit.elf.sections import Section, read_sections, section_bytes
@@ -119,10 +122,12 @@ class Prototypes:
         return {}
 
     def _types_of(self, names: Sequence[str], address: int) -> Iterator[Any]:
-        for name in names:
+        for symbol in names:
+            name = qualified_name(symbol)
+            places = (None, address) if name == symbol else (address,)  # others may be overloaded
             try:
                 function = self._program.function(name)
-                if function.address_ in (None, address):
+                if function.address_ in places:
                     yield function.type_
             except Exception:  # not there, or damaged: drgn's errors have no common root
                 continue
@@ -247,7 +252,7 @@ def _prototype(function: Any) -> Prototype | None:
     prototype = Prototype(parameters, _value(function.type))
     values = (prototype.returned, *(parameter.value for parameter in parameters))
     is_c = str(function.language) == "Language.C"
-    if not is_c and any(value.kind is Kind.STRUCTURE for value in values):
+    if not is_c and any(value.kind in (Kind.STRUCTURE, Kind.OTHER) for value in values):
         return None
     return prototype
 

@@ -198,3 +198,30 @@ def test_array_without_bytes_takes_no_argument_and_no_time(tmp_path: Path) -> No
     view = markerjit.list_file_functions(program, "func:f")
 
     assert [field.name for field in view.functions[0].fields] == ["a_x", "b"]
+
+
+def test_functions_of_cxx_have_the_names_of_their_own_source(tmp_path: Path) -> None:
+    source, program = tmp_path / "named.cc", tmp_path / "named"
+    source.write_text(
+        "struct Request { long id; }; class Small { int x; };\n"
+        "long handle(Request *request, int many) { return request->id + many; }\n"
+        "namespace ns { double half(double value) { return value / 2; } }\n"
+        "int overloaded(int one) { return one; }\n"
+        "int overloaded(double one, int two) { return two + (int)one; }\n"
+        "int by_value(Small small, int two) { return two + sizeof small; }\n"
+        "int referred(int &one, int two) { return two + one; }\n"
+        "int main() { int one = 1; Request request{1}; Small small{};\n"
+        "return handle(&request, 2) + ns::half(3) + overloaded(1) + overloaded(2., 3)\n"
+        "+ by_value(small, 1) + referred(one, 2); }\n"
+    )
+    subprocess.run(["g++", "-g", "-o", program, source], check=True)
+    unknown = [f"arg{number}" for number in range(6)]
+
+    view = markerjit.list_file_functions(program, "func:{handle,ns::half,by_value,referred}")
+    overloaded = markerjit.list_file_functions(program, "func:overloaded").functions
+
+    fields = [[field.name for field in each.fields] for each in view.functions]
+    assert fields == [["request", "many"], ["value"], unknown, unknown]
+    for function in overloaded:  # one of them, and by its own names
+        names = ["one", "two"] if function.name.endswith("di") else ["one"]
+        assert [field.name for field in function.fields] in (names, unknown)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import markerjit
-from markerjit.elf.demangle import demangled
+from markerjit.elf.demangle import demangled, qualified_name
 from markerjit.errors import BadFile, UnknownMarker, Unsupported
 from markerjit.model import TypeClass
 from markerjit.sites import parse_name
@@ -177,3 +177,21 @@ def test_a_function_has_one_name_in_whatever_order_the_symbols_stand(
 )
 def test_what_is_no_name_of_cxx_stays_as_it_is(symbol: str) -> None:
     assert demangled(symbol) == symbol
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("_Z6handleP3Reqi", "handle"),
+        ("_ZN2ns6handleEv", "ns::handle"),
+        ("_ZNK3BoxIiLi3EE3getEi", "Box<int, 3>::get"),
+        ("_ZN2ns4lookIidEET0_T_", "ns::look<int, double>"),
+        ("_ZTV3Box", "_ZTV3Box"),
+        ("main", "main"),
+    ],
+)
+def test_a_name_without_parameters_is_that_of_the_source(symbol: str, name: str) -> None:
+    if demangled("_Z6handlev") == "_Z6handlev":
+        pytest.skip("no C++ library is here")
+
+    assert qualified_name(symbol) == name
