@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import markerjit
+from markerjit.apps.bench.active import uprobes
 from tests.support.programs import ROOT, Target, make
 from tests.support.timing import HANG_S
 
@@ -115,3 +117,15 @@ def test_a_uprobe_that_stays_goes_on_counting(program: Target, switch: Switch, p
 
     assert (done["error"], done["counted"]) == ("", 1)
     assert hits(program) == [1] * SITES
+
+
+def test_the_kernel_puts_no_uprobe_where_the_file_has_an_int3(program: Target) -> None:
+    """So an int3 between sites that the file has is the program's own (native/src/stop/runs.c)."""
+    no_op, trap = (uprobes.spot_at(program.pid, int(program.ready[at])) for at in ("one", "int3"))
+    try:
+        os.close(uprobes.open_uprobe(no_op, program.pid))
+    except (markerjit.NotPermitted, markerjit.Unsupported) as no:
+        pytest.skip(str(no))
+
+    with pytest.raises(markerjit.Unsupported):
+        uprobes.open_uprobe(trap, program.pid)

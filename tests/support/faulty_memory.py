@@ -39,6 +39,7 @@ class FaultyMemory:
     sneak   by number of the step: a byte that somebody else puts there just before
     hole    addresses that are not mapped
     states  the content after each write
+    file    what the mapped file has; None: it cannot be read
     """
 
     def __init__(self, library: ctypes.CDLL, content: bytes) -> None:
@@ -49,6 +50,7 @@ class FaultyMemory:
         self.sneak: dict[int, tuple[int, int]] = {}
         self.hole = range(0)
         self.states: list[bytes] = []
+        self.file: bytes | None = None
         self._library = library
         self._access = Access(self._reach)
         self._sync = Sync(self._synchronise)
@@ -104,6 +106,7 @@ class FaultyMemory:
             place = ctypes.c_void_p.in_dll(self._library, name)
             place.value = ctypes.cast(function, ctypes.c_void_p).value
         packed = pack(edits)
+        ctypes.c_char_p.in_dll(self._library, "mj_test_file").value = self.file
         self.report = native.Report()
         return int(
             self._library.mj_test_transact(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -81,6 +81,30 @@ memory = os.open(f"/proc/{pid}/mem", os.O_RDWR)
 packed = pack([Edit(span, os.pread(memory, 5, span), b"markr", "", True)])
 target = native.NativeTarget(pid=pid, pidfd=-1, mem_fd=memory)
 print(native.library().mj_apply(target, native.STOP, as_native(packed), 1, native.Report()))
+"""
+
+# Changes bytes of code, and prints the status and the calls.
+CODE = """\
+import ctypes, os, sys
+from markerjit.arena.pack import as_native, pack
+from markerjit.model import Edit
+from markerjit.remote import native
+pid, mapped = int(sys.argv[1]), os.fsencode(sys.argv[2])
+memory = os.open(f"/proc/{pid}/mem", os.O_RDWR)
+edits = []
+for place in map(int, sys.argv[3:]):
+    byte = os.pread(memory, 1, place)
+    edits.append(Edit(place, byte, bytes([byte[0] ^ 0xFF]), "", True))
+target = native.NativeTarget(
+    pid=pid, pidfd=-1, mem_fd=memory, mapped=mapped, mapped_size=len(mapped)
+)
+packed = pack(edits)
+library = native.library()
+calls = ctypes.CDLL(os.environ["LD_PRELOAD"])
+calls.calls_clear()
+status = library.mj_apply(target, native.STOP, as_native(packed), len(edits), native.Report())
+print(status, flush=True)
+calls.calls_print()
 """
 
 SLEEPS = "230 "  # clock_nanosleep
@@ -183,6 +207,51 @@ def test_words_that_the_process_cannot_write_itself_are_written_too(
 
     assert (outcome, stand) == ([native.OK, 41], "True")
     assert calls["pwrite"] == 1  # of code, which process_vm_writev does not write
+
+
+def change_code(
+    preloaded: Path, pid: int, line: str, places: Sequence[int], *, is_known: bool
+) -> int:
+    """How many writes it takes to change these bytes of code, where it is known what is mapped."""
+    printed = run_preloaded(preloaded, CODE, pid, line if is_known else "", *places)
+    status, counted = printed.splitlines()
+    calls = dict(pair.split("=") for pair in counted.split())
+    pages = {place >> 12 for place in places}  # each becomes the process's own before the stop
+    assert int(status) == native.OK
+    return int(calls["pwrite"]) - len(pages)
+
+
+@pytest.fixture
+def around_int3(sleeper: subprocess.Popen[bytes], lines: list[str]) -> list[int]:
+    """Places on both sides of a byte of the program that is like an int3."""
+    start, end = (int(number, 16) for number in lines[0].split()[0].split("-"))
+    with open(f"/proc/{sleeper.pid}/mem", "rb") as memory:
+        memory.seek(start)
+        trap = start + memory.read(end - start).index(b"\xcc", 256)
+    return [trap + distance for distance in (-48, -32, -16, 16, 32, 48)]
+
+
+def test_code_is_written_at_once_over_an_int3_that_the_file_has(
+    preloaded: Path,
+    sleeper: subprocess.Popen[bytes],
+    lines: list[str],
+    around_int3: list[int],
+) -> None:
+    assert change_code(preloaded, sleeper.pid, lines[0], around_int3, is_known=True) == 1
+    assert change_code(preloaded, sleeper.pid, lines[0], around_int3, is_known=False) == 2
+
+
+def test_an_int3_that_the_file_does_not_have_is_left_out(
+    preloaded: Path,
+    sleeper: subprocess.Popen[bytes],
+    lines: list[str],
+    around_int3: list[int],
+) -> None:
+    with open(f"/proc/{sleeper.pid}/mem", "r+b", buffering=0) as memory:
+        memory.seek(around_int3[4] - 1)
+        memory.write(b"\xcc")
+
+    assert change_code(preloaded, sleeper.pid, lines[0], around_int3, is_known=True) == 2
 
 
 @pytest.mark.parametrize("environment", [{}, {"OLD_KERNEL": "1"}])

@@ -64,6 +64,79 @@ def test_a_gap_with_an_int3_is_left_out_and_all_edits_are_written(memory: Faulty
     assert not any(gap in piece for gap in gaps for piece in written)
 
 
+def test_an_int3_that_the_file_has_is_the_programs_own_and_written_back(
+    faulty_library: ctypes.CDLL, memory: FaultyMemory
+) -> None:
+    """The kernel puts no uprobe there."""
+    for gap in (BETWEEN, BETWEEN + 1, START + 63):
+        memory.content[gap - START] = INT3
+    memory.file = bytes(memory.content)
+    expected = zeros_and(EDITS, memory.content)
+
+    assert memory.apply(EDITS, nobody_runs=True) == native.OK
+
+    assert memory.content == expected
+    assert [what for what, _ in memory.steps] == [READ, READ, WRITE, READ, SYNC]
+    assert ctypes.c_int.in_dll(faulty_library, "mj_test_files_left").value == 0
+
+
+@pytest.mark.parametrize("in_file", [NOP, CALL])
+def test_an_int3_where_the_file_has_another_byte_is_left_out(
+    memory: FaultyMemory, in_file: int
+) -> None:
+    """Beside one of the program's own."""
+    own = START + 64 * 70 + 9
+    memory.content[own - START] = INT3
+    memory.file = bytes(memory.content[: BETWEEN - START]) + bytes([in_file])
+    memory.file += bytes(memory.content[len(memory.file) :])
+    memory.content[BETWEEN - START] = INT3
+    expected = zeros_and(EDITS, memory.content)
+
+    assert memory.apply(EDITS, nobody_runs=True) == native.OK
+
+    assert memory.content == expected
+    first, second = memory.of(WRITE)
+    assert first < BETWEEN < second < own
+
+
+@pytest.mark.parametrize("before", [NOP, CALL])
+def test_an_int3_that_came_after_the_file_was_compared_is_left_out(
+    faulty_library: ctypes.CDLL, memory: FaultyMemory, before: int
+) -> None:
+    """What the file has was compared with what stood there before the stop."""
+    memory.content[BETWEEN - START] = before
+    memory.file = bytes(memory.content)
+    memory.sneak[AGAIN] = (BETWEEN, INT3)
+    has_mapping = ctypes.c_int.in_dll(faulty_library, "mj_test_has_mapping")
+
+    has_mapping.value = 1
+    try:
+        assert memory.apply(EDITS, nobody_runs=True) == native.OK
+    finally:
+        has_mapping.value = 0
+
+    assert memory.content[BETWEEN - START] == INT3
+    assert all(INT3 in state for state in memory.states)
+    assert len(memory.of(WRITE)) == 2
+
+
+def test_a_call_that_the_file_has_is_written_back_where_the_kernel_calls_uprobes(
+    faulty_library: ctypes.CDLL, memory: FaultyMemory
+) -> None:
+    """The kernel puts its calls in the place of no-ops alone."""
+    memory.content[BETWEEN - START] = CALL
+    memory.file = bytes(memory.content)
+    has_mapping = ctypes.c_int.in_dll(faulty_library, "mj_test_has_mapping")
+
+    has_mapping.value = 1
+    try:
+        assert memory.apply(EDITS, nobody_runs=True) == native.OK
+    finally:
+        has_mapping.value = 0
+
+    assert len(memory.of(WRITE)) == 1
+
+
 @pytest.mark.parametrize("there_are_some", [False, True])
 def test_a_gap_with_a_call_is_left_out_where_the_kernel_calls_uprobes(
     faulty_library: ctypes.CDLL,

@@ -130,7 +130,7 @@ static int apply_when_outside(const struct application *all, struct steps_of_run
 }
 
 /* Compare in advance, so that no thread is stopped for a change that is refused. */
-static int compare_runs(const struct application *all, const struct steps_of_runs *runs) {
+static int compare_runs(const struct application *all, struct steps_of_runs *runs) {
     int status = MJ_OK;
 
     for (uint32_t i = 0; i < runs->count && status == MJ_OK; i++) {

@@ -15,7 +15,12 @@
  *   1  a gap that may hold what a uprobe put there is not written. If that has gone since we read
  *      it, the next thread there would die of the int3 that we put back. So would a fork's child of
  *      a call, which Linux 6.18 puts in the place of a 5-byte no-op: it leads to a mapping that a
- *      fork does not copy (arch/x86/kernel/uprobes.c)
+ *      fork does not copy (arch/x86/kernel/uprobes.c).
+ *      Most such bytes are parts of the program's own instructions, and each of them would cut a
+ *      run in two. The mapped file tells: the kernel puts no uprobe where the file has an int3
+ *      (prepare_uprobe in kernel/events/uprobes.c), and no call but in the place of a no-op. So a
+ *      byte that is the file's is the program's own. The files are read before the stop; where one
+ *      cannot be read, the run is cut
  *   2  a gap that has changed between the read and the read back ends the transaction, which is
  *      rolled back: another tool is at work there
  *   3  there remains the time between the read and the write of one run. A uprobe that is put
@@ -24,6 +29,7 @@
 
 #include "runs.h"
 
+#include "file.h"
 #include "mapped.h"
 #include "race.h"
 #include "write.h"
@@ -35,11 +41,16 @@ enum { FEWEST = 4 }; /* of fewer, reading what stands between costs more than it
 
 enum { INT3 = 0xcc, CALL = 0xe8 };
 
+enum { FIRST_OWN = 1024 };
+
+#define UPROBE_CALLS "[uprobes-trampoline]"
+
 struct run {
     uint64_t address;
     uint32_t size;
     uint32_t first_place, places;
     uint32_t end; /* the edit behind its last one */
+    uint32_t first_own, own_count;
 };
 
 struct place {
@@ -106,7 +117,10 @@ struct runs runs_create(const struct mj_edit *edits, uint32_t count) {
 void runs_destroy(struct runs *runs) {
     free(runs->runs);
     free(runs->places);
+    free(runs->own);
     free(runs->image);
+    runs->own = NULL;
+    runs->own_count = runs->own_room = 0;
     runs->runs = NULL;
     runs->places = NULL;
     runs->image = runs->found = NULL;
@@ -212,15 +226,6 @@ static int read_back(const struct mj_target *target, const struct runs *runs, co
                    is_in_an_edit(runs, run, at) ? MJ_NOT_VERIFIED : MJ_DISTURBED, report);
 }
 
-int runs_compare(const struct mj_target *target, const struct runs *runs,
-                 struct mj_report *report) {
-    int status = MJ_OK;
-
-    for (uint32_t i = 0; i < runs->count && status == MJ_OK; i++)
-        status = compare_run(target, runs, &runs->runs[i], report);
-    return status;
-}
-
 /* The first byte in `at`..`end` that a uprobe may have put there; or `end`. */
 static uint32_t find_uprobe(const struct runs *runs, uint32_t at, uint32_t end) {
     const uint8_t *trap = memchr(runs->image + at, INT3, end - at);
@@ -231,7 +236,7 @@ static uint32_t find_uprobe(const struct runs *runs, uint32_t at, uint32_t end) 
     return call ? (uint32_t)(call - runs->image) : before;
 }
 
-/* The number of places of a run before this one. */
+/* The number of places before this one. */
 static uint32_t count_before(const struct place *places, uint32_t count, uint32_t at) {
     uint32_t low = 0;
 
@@ -246,18 +251,85 @@ static uint32_t count_before(const struct place *places, uint32_t count, uint32_
     return low;
 }
 
-/* The place behind the last one that may be written together with `first`. There is hardly ever
-   such a byte in a gap, so they are looked for in all of the run, and not gap by gap. */
-static uint32_t end_of_piece(const struct runs *runs, const struct run *run, uint32_t first) {
+/* As find_uprobe, but only in gaps; *place is the first place behind it. There are few such bytes,
+   so they are looked for in all of the run, and not gap by gap. */
+static uint32_t find_uprobe_in_gap(const struct runs *runs, const struct run *run, uint32_t at,
+                                   uint32_t *place) {
     const struct place *places = places_of(runs, run);
     const uint32_t last = places[run->places - 1].at;
 
-    for (uint32_t at = places[first].at; (at = find_uprobe(runs, at, last)) < last; at++) {
-        const uint32_t place = count_before(places, run->places, at);
-
-        if (places[place].at != at) /* a gap, and not a byte of ours */
-            return place;
+    for (; (at = find_uprobe(runs, at, last)) < last; at++) {
+        *place = count_before(places, run->places, at);
+        if (places[*place].at != at) /* and not a byte of ours */
+            return at;
     }
+    return last;
+}
+
+static int add_own(struct runs *runs, struct run *run, uint32_t at) {
+    if (runs->own_count == runs->own_room) {
+        const uint32_t room = runs->own_room ? 2 * runs->own_room : FIRST_OWN;
+        void *grown = realloc(runs->own, room * sizeof *runs->own);
+
+        if (!grown)
+            return 0;
+        runs->own = grown;
+        runs->own_room = room;
+    }
+    runs->own[runs->own_count++] =
+        (struct place){.at = at, .old_byte = runs->image[at], .new_byte = runs->image[at]};
+    run->own_count++;
+    return 1;
+}
+
+/* Bytes of gaps that look like a uprobe's, and are the file's, of the image that was just read.
+   What is not noted counts as a uprobe's. */
+static void note_own(const struct mj_target *target, struct runs *runs, struct run *run,
+                     struct file *file) {
+    const uint32_t last = places_of(runs, run)[run->places - 1].at;
+    uint32_t place, at = find_uprobe_in_gap(runs, run, 0, &place);
+
+    run->first_own = runs->own_count;
+    run->own_count = 0;
+    if (at == last || !file_read(file, target, run->address, runs->found, run->size))
+        return;
+    for (; at < last; at = find_uprobe_in_gap(runs, run, at + 1, &place))
+        if (runs->found[at] == runs->image[at] && !add_own(runs, run, at))
+            return;
+}
+
+static int is_own(const struct runs *runs, const struct run *run, uint32_t at) {
+    const struct place *own = &runs->own[run->first_own];
+    const uint32_t before = count_before(own, run->own_count, at);
+
+    return before < run->own_count && own[before].at == at &&
+           own[before].old_byte == runs->image[at];
+}
+
+int runs_compare(const struct mj_target *target, struct runs *runs, struct mj_report *report) {
+    struct file file = {.fd = -1};
+    int status = MJ_OK;
+
+    runs->own_count = 0;
+    runs->has_uprobe_calls = has_mapping(target, UPROBE_CALLS);
+    for (uint32_t i = 0; i < runs->count && status == MJ_OK; i++) {
+        status = compare_run(target, runs, &runs->runs[i], report);
+        if (status == MJ_OK)
+            note_own(target, runs, &runs->runs[i], &file);
+    }
+    file_close(&file);
+    return status;
+}
+
+/* The place behind the last one that may be written together with `first`. */
+static uint32_t end_of_piece(const struct runs *runs, const struct run *run, uint32_t first) {
+    const struct place *places = places_of(runs, run);
+    const uint32_t last = places[run->places - 1].at;
+    uint32_t place, at = find_uprobe_in_gap(runs, run, places[first].at, &place);
+
+    for (; at < last; at = find_uprobe_in_gap(runs, run, at + 1, &place))
+        if (!is_own(runs, run, at))
+            return place;
     return run->places;
 }
 
@@ -304,7 +376,7 @@ int runs_write(const struct mj_target *target, struct runs *runs, uint32_t *done
     int status = MJ_OK;
 
     *done = 0;
-    runs->has_uprobe_calls = has_mapping(target, "[uprobes-trampoline]");
+    runs->has_uprobe_calls = has_mapping(target, UPROBE_CALLS);
     for (uint32_t i = 0; i < runs->count && status == MJ_OK; i++)
         status = write_run(target, runs, &runs->runs[i], done, report);
     return status;

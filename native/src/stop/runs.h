@@ -16,6 +16,8 @@ struct runs {
         *image; /* a run, as it was read and then as it is written; `found`, as it is read back */
     uint8_t *found;
     int has_uprobe_calls; /* there may be calls that the kernel put in the place of no-ops */
+    struct place *own;    /* bytes that look like a uprobe's, and are the program's own */
+    uint32_t own_count, own_room;
     const struct mj_edit *edits;
     uint32_t edit_count;
 };
@@ -40,8 +42,9 @@ void steps_of_runs_destroy(struct steps_of_runs *steps);
 struct runs *runs_from(struct steps_of_runs *steps, const struct mj_edit *first);
 
 /* Does every place hold its old byte? MJ_OK, MJ_UNEXPECTED, MJ_ERRNO, MJ_GONE; report->index counts
-   from runs->edits. Threads may run. */
-int runs_compare(const struct mj_target *target, const struct runs *runs, struct mj_report *report);
+   from runs->edits. Threads may run. Notes what of the gaps is the program's own: without that
+   runs_write takes more pieces. */
+int runs_compare(const struct mj_target *target, struct runs *runs, struct mj_report *report);
 
 /* Compare each run once more, write the new bytes with what stands between, and read it back. *done
    says how many edits were written, the last run of them perhaps in part. Statuses as runs_compare;

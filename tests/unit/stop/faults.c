@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * faults: transaction.c, runs.c and write.c of native/src/stop on memory that the test makes up.
- * They are compiled with pread and pwrite renamed, and what those do is a function of the test; so
- * is the synchronisation.
+ * faults: transaction.c, runs.c and write.c of native/src/stop on memory that
+ * the test makes up. They are compiled with pread and pwrite renamed, and what
+ * those do is a function of the test; so is the synchronisation.
  */
+#include "file.h"
 #include "mapped.h"
 #include "transaction.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -56,11 +58,33 @@ ssize_t test_pwrite(int fd, const void *bytes, size_t size, off_t offset) {
     return reach(1, (void *)bytes, size, offset);
 }
 
-int mj_test_has_mapping; /* whether the kernel has put calls in the place of no-ops */
+int mj_test_has_mapping; /* whether the kernel has put calls in the place of
+                            no-ops */
 
 int has_mapping(const struct mj_target *target, const char *name) {
     (void)target, (void)name;
     return mj_test_has_mapping;
+}
+
+/* What the mapped file has from START on; NULL: it cannot be read. */
+const uint8_t *mj_test_file;
+int mj_test_files_left; /* open, and not closed */
+
+enum { START = 0x1000 };
+
+int file_read(struct file *file, const struct mj_target *target, uint64_t address, void *bytes,
+              size_t size) {
+    (void)target;
+    mj_test_files_left += !file->end;
+    file->end = 1;
+    if (mj_test_file)
+        memcpy(bytes, mj_test_file + (address - START), size);
+    return mj_test_file != NULL;
+}
+
+void file_close(struct file *file) {
+    mj_test_files_left -= !!file->end;
+    file->end = 0;
 }
 
 int (*mj_test_sync)(void *unused);
@@ -88,8 +112,8 @@ static struct steps_of_runs one_step(const struct mj_edit *edits, uint32_t first
     return runs;
 }
 
-/* Edits [first, first + in_runs) are written as runs; `stands`: those that apply.c writes so while
-   nobody runs. */
+/* Edits [first, first + in_runs) are written as runs; `stands`: those that
+   apply.c writes so while nobody runs. */
 int mj_test_transact(const struct mj_edit *edits, uint32_t count, uint32_t first, uint32_t in_runs,
                      int stands, struct mj_report *report) {
     const struct mj_target target = {.mem_fd = 0};
