@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from markerjit.errors import MarkerError
@@ -53,10 +52,9 @@ def hold_inside(child: Child) -> None:
     """Switch the site off while the thread is in the probe and cannot leave it. Raises MarkerError
     where no thread enters the probe in time."""
     child.set_word("hold", 1)
-    deadline = time.monotonic() + LIMIT_S
-    while child.is_alive() and not child.word("held"):
-        if time.monotonic() > deadline:
-            raise MarkerError(f"no thread entered the probe in {LIMIT_S} seconds")
+    child.wait_for("held", 1, LIMIT_S, lambda _: None)
+    if child.is_alive() and not child.word("held"):
+        raise MarkerError(f"no thread entered the probe in {LIMIT_S} seconds")
     child.change(SITE, ON, OFF, goes_on=END)  # the product's way: no other thread enters
 
 
@@ -85,10 +83,10 @@ def after_a_wait(tell: Tell) -> Run:
         hold_inside(child)
         inside = child.word("inside") - child.word("left")
         child.set_word("hold", 0)
-        deadline = time.monotonic() + LIMIT_S
-        while child.is_alive() and child.word("left") != child.word("inside"):
-            if time.monotonic() > deadline:
-                raise MarkerError(f"a thread did not leave the probe in {LIMIT_S} seconds")
+        entered = child.word("inside")  # the site is off: that is all of them
+        child.wait_for("left", entered, LIMIT_S, lambda _: None)
+        if child.is_alive() and child.word("left") != entered:
+            raise MarkerError(f"a thread did not leave the probe in {LIMIT_S} seconds")
         take_away(child)
         return run_of(child, name, "", inside)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Self, cast
 
 import pytest
@@ -30,6 +31,8 @@ class FakeChild:
         values = self.words.get(name, [0])
         return values.pop(0) if len(values) > 1 else values[0]
 
+    wait_for = Child.wait_for
+
     def set_word(self, name: str, value: int) -> None:
         self.done.append(f"{name}={value}")
 
@@ -39,6 +42,10 @@ class FakeChild:
     def change(self, *_: object, **__: object) -> None:
         self.done.append("change")
 
+    def poke(self, *_: object) -> bool:
+        self.done.append("take away")
+        return True
+
     def is_alive(self) -> bool:
         return True  # it is not waited for yet
 
@@ -46,13 +53,38 @@ class FakeChild:
         return "SIGSEGV" if wait_s else ALIVE
 
 
-def test_a_thread_that_is_about_to_leave_the_probe_does_not_count_as_inside() -> None:
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses of a child's parent, which take no time."""
+    asleep: list[float] = []
+    monkeypatch.setattr(time, "sleep", asleep.append)
+    return asleep
+
+
+def test_a_thread_that_is_about_to_leave_the_probe_does_not_count_as_inside(
+    pauses: list[float],
+) -> None:
     """It entered before it could be held: one more has entered than left."""
-    child = FakeChild(inside=[5], left=[4], held=[0, 0, 1])
+    child = FakeChild(inside=[5], left=[4], held=[0, 0, 0, 0, 1])
 
     taken_away.hold_inside(cast("Child", child))
 
-    assert child.done == ["hold=1", "held", "held", "held", "change"]
+    assert child.done == ["hold=1", *["held"] * 6, "change"]
+    assert len(pauses) == 2  # after each look that found nobody inside
+
+
+def test_a_thread_that_has_to_leave_the_probe_is_not_waited_for_with_a_whole_cpu(
+    monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+) -> None:
+    """It may need the CPU to come out."""
+    child = FakeChild(inside=[5], left=[4, 4, 4, 4, 4, 5], held=[1], old=[7, 2007])
+    monkeypatch.setattr(taken_away, "Child", lambda _: child)
+
+    run = taken_away.after_a_wait(lambda *_: None)
+
+    assert run.went_well
+    assert child.done.index("take away") > child.done.index("hold=0")
+    assert len(pauses) == 2  # after each look that found it inside
 
 
 def test_a_child_that_dies_without_a_mixture_is_not_said_to_live(
