@@ -1,21 +1,32 @@
-"""docs/reference/if-you-know.md: each command of ours does its job on the demo's server."""
+"""docs/reference/if-you-know.md: each command of ours does its job on the demo's server, in a
+pipe and in a terminal."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import cli
-from tests.support.programs import ROOT
+from tests.support.programs import ROOT, Target
+from tests.support.terminals import ended_in_terminal, screen_of
 from tests.support.timing import Limited
 
 pytestmark = pytest.mark.live
 
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
+WITH_A_TABLE = {
+    "list PID", "ps", "status PID", "trace PID kv_* -n 5", "read events.ctf --stats",
+    "top PID kv_* -d 300ms --every 100ms", "flight dump PID -o newest.ctf",
+    "stack PID -n 10 -o stacks.folded", "explain PID kv_hit",
+}  # fmt: skip
+"""Rows that have colours, whatever the server does meanwhile."""
+SHORTER = "100ms"
+"""So long are commands observed that have 300 ms on the page."""
 PAGE = ROOT / "docs" / "reference" / "if-you-know.md"
 
 
@@ -26,25 +37,55 @@ def commands() -> list[list[str]]:
     return [shlex.split(span[1]) for span in spans if span]
 
 
-def test_each_command_of_ours_does_its_job(
-    target: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = target("kvserver")
-    monkeypatch.chdir(tmp_path)
-    load = [ROOT / "build/targets/kvload", "--port", server.ready["port"], "--connections", "1"]
-    brief = [*map(str, load), "--requests", "10", "--keys", "5"]
-    beside = [*load, "--seconds", "600", "--keys", "50", "--rate", "5000"]
-    used = commands()
+@pytest.fixture
+def server(target: Callable) -> Iterator[Target]:
+    """The demo's server, under load."""
+    program: Target = target("kvserver")
+    beside = [*load_of(program), "--seconds", "600", "--keys", "50", "--rate", "5000"]
     with Limited(beside, stdout=subprocess.DEVNULL) as loading:
-        try:
-            for words in used:
-                end = words.index("COMMAND") if "COMMAND" in words else len(words)
-                arguments = [str(server.pid) if word == "PID" else word for word in words[:end]]
+        yield program
+        loading.kill()
 
-                done = cli(*arguments, *(brief if end < len(words) else []))
 
-                assert done.returncode == 0, (words, done.stderr)
-                assert done.stdout.strip() or done.stderr.strip(), words
-        finally:
-            loading.kill()
+def load_of(server: Target) -> list[object]:
+    return [ROOT / "build/targets/kvload", "--port", server.ready["port"], "--connections", "1"]
+
+
+def filled(words: list[str], server: Target) -> list[object]:
+    """A row's words for this process, and with a load that ends as its command."""
+    end = words.index("COMMAND") if "COMMAND" in words else len(words)
+    words = [SHORTER if word == "300ms" else word for word in words]
+    command = [*load_of(server), "--requests", "10", "--keys", "5"]
+    pids = [server.pid if word == "PID" else word for word in words[:end]]
+    return [*pids, *(command if end < len(words) else [])]
+
+
+def test_each_command_of_ours_does_its_job_in_a_pipe(
+    server: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    used = commands()
     assert len(used) == 34
+
+    for words in used:
+        done = cli(*filled(words, server))
+
+        assert done.returncode == 0, (words, done.stderr)
+        assert done.stdout.strip() or done.stderr.strip(), words
+        assert "\x1b" not in done.stdout + done.stderr, words
+
+
+def test_and_in_a_terminal_of_80_columns(
+    server: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    coloured = set()
+    for words in commands():
+        code, text = ended_in_terminal(*filled(words, server))
+
+        assert code == 0, (words, text)
+        lines = [line for line in screen_of(text) if not line.startswith('{"')]  # but for data
+        assert [line for line in lines if len(line) > 80] == [], words
+        if COLOUR.search(text):
+            coloured.add(" ".join(words))
+    assert coloured >= WITH_A_TABLE

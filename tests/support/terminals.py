@@ -46,6 +46,13 @@ def in_terminal(
 ) -> str:
     """What a command prints in a terminal, with `TERM`, and without `NO_COLOR` and a pager.
     `errors` is a descriptor for its standard error, in place of the terminal."""
+    return ended_in_terminal(*words, columns=columns, errors=errors, **environment)[1]
+
+
+def ended_in_terminal(
+    *words: object, columns: int = 80, errors: int | None = None, **environment: str
+) -> tuple[int, str]:
+    """The exit code of such a command, and what it prints."""
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     left_out = ("NO_COLOR", "COLUMNS")
@@ -59,8 +66,8 @@ def in_terminal(
             os.close(nothing)
             os.close(terminal)
             shown = _read_all(controller)
-            command.exit_code()
-    return shown.replace("\r\n", "\n")
+            code = command.exit_code()
+    return code, shown.replace("\r\n", "\n")
 
 
 def _read_all(controller: int) -> str:
