@@ -153,12 +153,14 @@ def _on_until_its_end(
 
 class Switched(NamedTuple):
     """The outcome of a switch of one process: its markers afterwards, and those that a flight
-    recorder keeps still, where it was ended for others; and what its USDT probes need, too."""
+    recorder keeps still, where it was ended for others; what its USDT probes need, too; and what
+    else is on that was not meant."""
 
     markers: Sequence[markerjit.MarkerStatus]
     applied: markerjit.Applied
     kept: Sequence[str]
     needs: Sequence[markerjit.UsdtNeed] = ()
+    others: Sequence[str] = ()
 
 
 def switch_each(
@@ -178,7 +180,11 @@ def switch_each(
         applied = change(session)
         markers = session.status(options.pattern or names, look=False)
         needs = output.needs_of(session, options.pattern) if verb == "on" else ()
-        return Switched(markers, applied, still_kept(session, applied), needs)
+        others: list[str] = []
+        if verb == "off" and options.pattern and ":" not in options.pattern:
+            # `*` is of markers, and what else is on has its status, too.
+            others = [marker.name for marker in markers if marker.mode and ":" in marker.name]
+        return Switched(markers, applied, still_kept(session, applied), needs, others)
 
     processes = targets.chosen(options)
     clock: int | None = None
@@ -256,8 +262,10 @@ def still_kept(session: markerjit.Session, applied: markerjit.Applied) -> list[s
 
 def _print(pid: int, switched: Switched) -> None:
     """Print what was switched in a process, and for how long it stood still."""
-    markers, applied, kept, _ = switched
+    markers, applied, kept, _, others = switched
     for marker in markers:
+        if marker.name in others:
+            continue
         sites = counted(len(marker.sites), "site")
         state = f"{words.state_words(marker)}{words.where_words(marker)}"
         output.say(f"{marker.name}: {state}, {sites}")
@@ -267,6 +275,11 @@ def _print(pid: int, switched: Switched) -> None:
         rest = f"it goes on with {', '.join(kept)}" if kept else "it has no marker left"
         output.say(f"the flight recorder of {', '.join(applied.ended)} is ended; {rest}")
     print_stop(applied)
+    if others:
+        output.say(
+            f"still on: {', '.join(others)}; the pattern names markers. Without a pattern `off` "
+            "switches off whatever is on"
+        )
 
 
 def print_stop(applied: markerjit.Applied) -> None:

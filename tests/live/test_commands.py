@@ -103,6 +103,21 @@ def test_on_and_off_twice_write_nothing_the_second_time(target: Callable) -> Non
     assert "nothing had to be written" in fourth.stdout
 
 
+def test_off_with_a_pattern_of_markers_names_what_else_is_on(target: Callable) -> None:
+    pid = target("kvserver").pid
+    cli("on", pid, "kv_hit", "func:malloc")
+
+    of_markers, whatever = cli("off", pid, "*"), cli("off", pid)
+
+    assert "kv_hit: off, 1 site" in of_markers.stdout
+    assert "func:malloc: " not in of_markers.stdout
+    assert of_markers.stdout.splitlines()[-1] == (
+        "still on: func:malloc; the pattern names markers. Without a pattern `off` switches off "
+        "whatever is on"
+    )
+    assert "func:malloc: off, 1 site" in whatever.stdout and "still on" not in whatever.stdout
+
+
 @pytest.mark.parametrize("mode", ["jump", "int3"])
 def test_explain_shows_the_plan_that_on_applies(target: Callable, mode: str) -> None:
     pid = target("kvserver").pid
