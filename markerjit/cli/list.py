@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 import markerjit
-from markerjit.cli import arguments, output
+from markerjit.cli import arguments, output, progress
 from markerjit.facts import words
 from markerjit.facts.functions import exit_words, function_facts, is_tail_call
 from markerjit.facts.markers import list_facts
@@ -42,15 +42,18 @@ def run(options: argparse.Namespace) -> int:
     if options.usdt:
         return _list_usdt(options, pid)
     others = 0
+    looking = progress.timed(f"looking for {options.pattern}")
     if pid is not None:
         with markerjit.View(pid) as view:
-            markers = view.statistics(options.pattern)
-            problems: Sequence[Exception] = view.problems
+            with looking:
+                markers = view.statistics(options.pattern)
+                problems: Sequence[Exception] = view.problems
+                if not markers and not options.json:
+                    others = len(view.usdt().probes)
             output.offer_repair(view)
-            if not markers and not options.json:
-                others = len(view.usdt().probes)
     else:
-        markers, problems = markerjit.list_file(options.target, options.pattern)
+        with looking:
+            markers, problems = markerjit.list_file(options.target, options.pattern)
     if options.json:
         output.print_json(list_facts(options.target, pid, markers, problems))
     elif markers:
@@ -68,11 +71,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list_usdt(options: argparse.Namespace, pid: int | None) -> int:
-    if pid is not None:
-        with markerjit.View(pid) as view:
-            probes, problems = view.usdt(options.pattern)
-    else:
-        probes, problems = markerjit.list_file_usdt(options.target, options.pattern)
+    with progress.timed("looking for USDT probes"):
+        if pid is not None:
+            with markerjit.View(pid) as view:
+                probes, problems = view.usdt(options.pattern)
+        else:
+            probes, problems = markerjit.list_file_usdt(options.target, options.pattern)
     if options.json:
         output.print_json(usdt_facts(options.target, pid, probes, problems))
     elif probes:
@@ -87,8 +91,6 @@ def _list_usdt(options: argparse.Namespace, pid: int | None) -> int:
 
 
 def _list_functions(options: argparse.Namespace, pid: int | None) -> int:
-    from markerjit.cli import progress  # a list of markers takes no time
-
     with progress.timed(f"looking for {options.pattern}"):
         if pid is not None:
             with markerjit.View(pid) as process:
@@ -157,5 +159,4 @@ def _print_text(markers: Sequence[markerjit.MarkerStatus], *, running: bool) -> 
     output.print_table(header, rows)
     output.print_deadlines(markers)
     output.print_questions(markers)
-    output.print_deadlines(markers)
     output.print_altered(markers)

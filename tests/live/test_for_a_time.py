@@ -67,6 +67,7 @@ def test_time_that_is_said_is_that_of_status(target: Callable) -> None:
 
     (at,) = re.findall(r"off again at (\S+),", printed)
     assert f"until {at}: truth_mode" in cli("status", program.pid).stdout
+    assert cli("list", program.pid).stdout.count(f"until {at}: truth_mode") == 1
     cli("off", program.pid, "*")
 
 
