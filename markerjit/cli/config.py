@@ -1,4 +1,4 @@
-"""`markerjit config`: the defaults of options that are not the usual ones, and where they stand."""
+"""`markerjit config`: the defaults of options, and where they are set."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
             shown = f"{key} of {setting.command}" if setting.command else key
             rows.append([shown, setting.value, setting.origin, meaning])
         if not of_key:
-            rows.append([key, "-", "nowhere", meaning])
+            rows.append([key, defaults.BUILT_IN[key], "built in", meaning])
     output.print_table(["KEY", "VALUE", "FROM", "IS"], rows)
     output.say(f"the file is {defaults.path()}")
     return 0

@@ -36,6 +36,24 @@ KEYS = {
     "time": "where an event's time comes from",
 }
 """The options that may have another default, and what they are."""
+BUILT_IN = {
+    "color": "auto",
+    "columns": "time,cpu,tid,name,fields",
+    "every": "1",
+    "quiesce": "stop",
+    "ring-growth": "64",
+    "ring-size": "1",
+    "rows": "20",
+    "seccomp": "read",
+    "strings": "fast",
+    "text": "256",
+    "time": "tsc",
+}
+"""What holds where nothing else is set, as it could be written in the file. A terminal gets as many
+`rows` as it has lines."""
+_OF = {"every": ("status", "top")}
+"""Commands that a key is for which is of some only. Others have an option of this name that means
+something else, and a table of their own."""
 _PREFIX = "MARKERJIT_"
 
 
@@ -61,7 +79,8 @@ def apply(parser: argparse.ArgumentParser, command: str) -> None:
     options = {name: action for action in parser._actions for name in action.option_strings}
     for setting in settings():
         action = options.get(f"--{setting.key}")
-        if action is not None and setting.command in ("", command):
+        is_for = command in _OF.get(setting.key, (command,)) and not setting.command
+        if action is not None and (is_for or setting.command == command):
             parser.set_defaults(**{action.dest: _converted(action, setting)})
 
 

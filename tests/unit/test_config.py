@@ -63,6 +63,28 @@ def test_a_table_is_for_one_command(file: Path) -> None:
     assert chosen("status", "7")["color"] == "never"
 
 
+def test_what_is_built_in_can_be_written_and_changes_nothing(file: Path) -> None:
+    assert defaults.BUILT_IN.keys() == defaults.KEYS.keys()
+    words = {"read": ("a.ctf",), "flight": ("start", "7", "a"), "trace": ("7",), "top": ("7",)}
+    usual = {command: chosen(command, *words[command]) for command in words}
+
+    file.write_text("".join(f"{key} = '{value}'\n" for key, value in defaults.BUILT_IN.items()))
+
+    for command, before in usual.items():
+        for option, value in chosen(command, *words[command]).items():
+            assert before[option] in (None, value), (command, option)
+
+
+def test_how_often_is_of_what_looks_again(file: Path) -> None:
+    """`every` of these commands means something else."""
+    usual = {"count": chosen("count", "7", "a")["every"], "stack": chosen("stack", "7")["every"]}
+    file.write_text("every = 7\n[stack]\nevery = 3\n")
+
+    assert chosen("top", "7")["every"] == chosen("status", "7")["every"] == 7
+    assert chosen("count", "7", "a")["every"] == usual["count"]
+    assert chosen("stack", "7")["every"] == 3 != usual["stack"]
+
+
 def test_lists_are_those_of_the_command_line(file: Path) -> None:
     file.write_text('columns = ["time", "delta", "fields"]\n')
 
@@ -127,7 +149,7 @@ def test_config_says_each_default_and_where_it_stands(
     rows = [re.split(r"  +", line) for line in shown]
     assert ["color", "never", "MARKERJIT_COLOR", "auto, always or never"] in rows
     assert ["time of trace", "coarse", str(file), "where an event's time comes from"] in rows
-    assert ["ring-size", "-", "nowhere", "MiB of records for each CPU"] in rows
+    assert ["ring-size", "1", "built in", "MiB of records for each CPU"] in rows
     assert shown[-1] == f"the file is {file}"
     assert run(["config", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
