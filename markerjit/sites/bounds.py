@@ -27,7 +27,7 @@ def bounds_of_process(
     the process ends.
     """
     bounds: set[tuple[int, int]] = set()
-    others: set[str] = set()
+    others: list[set[str]] = []
     problems: list[BadFile] = []
     for image, mapped in files_of_process(pid, read, maps, problems, lambda path: True):
         names = function_names(image).names
@@ -37,7 +37,7 @@ def bounds_of_process(
             if any(is_named(glob, text.partition(COLD)[0]) for text in texts)
         ]
         if not entries:
-            others.update(text for texts in names.values() for text in texts)
+            others.append({text for texts in names.values() for text in texts})
             continue
         try:
             functions = Functions(image)
@@ -46,5 +46,5 @@ def bounds_of_process(
         around = filter(None, map(functions.at, entries))
         bounds |= {(each.start + mapped.bias, each.stop + mapped.bias) for each in around}
     if not bounds:
-        raise UnknownMarker(glob, nearest(glob, others), what="function")
+        raise UnknownMarker(glob, nearest(glob, *others), what="function")
     return tuple(range(*each) for each in sorted(bounds))

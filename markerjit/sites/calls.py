@@ -108,7 +108,7 @@ class _Finder:
         self._calls: list[tuple[Call, MappedObject]] = []
         self._own: dict[tuple[MappedObject, int], Described] = {}
         self._described: dict[str, Described] = {}
-        self._others: set[str] = set()
+        self._others: list[set[str]] = []
         self._callers: set[str] = set()
         self._callees: set[str] = set()
 
@@ -120,7 +120,7 @@ class _Finder:
         glob = self._name.caller
         texts = {text for each in named.symbols.names.values() for text in each}
         if "*" not in glob and not any(is_named(glob, text) for text in texts):
-            self._others |= texts
+            self._others.append(texts)
             return
         try:
             code = CallsOfObject(image, named)
@@ -197,7 +197,7 @@ class _Finder:
             raise self.problems[0]
         name, caller, callee = self._name.text, self._name.caller, self._name.name
         if not self._callers:
-            texts = nearest(caller, self._others)
+            texts = nearest(caller, *self._others)
             names = tuple(_name(text, callee) for text in texts)
             raise UnknownMarker(name, names, what="function")
         if not any(is_named(callee, text) for text in self._callees):

@@ -431,7 +431,7 @@ class _Finder:
         self._name = name
         self._sites: list[UsdtSite] = []
         self._resolvers: list[str] = []
-        self._others: set[str] = set()
+        self._others: list[set[str]] = []
         self._nameless: Counter[str] = Counter()
 
     def add(self, image: FileImage, mapped: MappedObject) -> None:
@@ -450,7 +450,7 @@ class _Finder:
             self._sites += [site] if site else []
         self._sites += functions.at_places(self._name.name)
         if not self._sites:
-            self._others.update(text for names in symbols.names.values() for text in names)
+            self._others.append({text for names in symbols.names.values() for text in names})
         leaves_out = bool(symbols.names)
         if self._name.name != ALL:
             leaves_out = not self._sites and bool(self._name.object)
@@ -467,7 +467,7 @@ class _Finder:
         return entries
 
 
-def _refuse(name: ProbeName, entries: FunctionSites, others: set[str]) -> None:
+def _refuse(name: ProbeName, entries: FunctionSites, others: Sequence[set[str]]) -> None:
     """Raise what says best why there is no function of this name."""
     if entries.resolvers:
         raise Unsupported(
@@ -476,5 +476,5 @@ def _refuse(name: ProbeName, entries: FunctionSites, others: set[str]) -> None:
         )
     if entries.problems:
         raise entries.problems[0]
-    names = tuple(PREFIX + text for text in nearest(name.name, others))
+    names = tuple(PREFIX + text for text in nearest(name.name, *others))
     raise UnknownMarker(name.text, names, what="function", advice=nameless_words(entries.nameless))

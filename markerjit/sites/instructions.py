@@ -179,7 +179,7 @@ class _Finder:
         self._name = name
         self._sites: list[UsdtSite] = []
         self._refused: list[str] = []
-        self._others: set[str] = set()
+        self._others: list[set[str]] = []
 
     def add(self, image: FileImage, mapped: MappedObject) -> None:
         glob, offset = self._name.name, self._name.offset
@@ -191,7 +191,7 @@ class _Finder:
         ]
         is_object = not self._name.object and is_of_object(glob, mapped.path)
         if not entries and not is_object:
-            self._others.update(text for texts in names.names.values() for text in texts)
+            self._others.append({text for texts in names.names.values() for text in texts})
             return
         object_ = _Object(image, mapped)
         places = [offset] if is_object else []
@@ -217,6 +217,6 @@ class _Finder:
             raise Unsupported(f"'{self._name}' {self._refused[0]}")
         if self.problems:
             raise self.problems[0]
-        texts = nearest(self._name.name, self._others)
+        texts = nearest(self._name.name, *self._others)
         names = tuple(f"{PREFIX_OF_INSTRUCTIONS}{text}+{self._name.offset:#x}" for text in texts)
         raise UnknownMarker(self._name.text, names, what="function or object")

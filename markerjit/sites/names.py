@@ -245,8 +245,19 @@ def check_is_marker(name: ProbeName) -> None:
         )
 
 
-def nearest(pattern: str, names: set[str]) -> tuple[str, ...]:
-    """The names that are most like a pattern, at most two, for a message."""
+_MOST_NEAR = 2
+_LIKE, _MUCH_LIKE = 0.5, 0.75
+"""How like a pattern a name has to be, and one of the program to come before those of libraries."""
+
+
+def nearest(pattern: str, *objects: set[str]) -> tuple[str, ...]:
+    """The names that are most like a pattern, at most two, for a message. Of several objects the
+    first one is the program: what is much like the pattern there is what was probably meant."""
     from difflib import get_close_matches
 
-    return tuple(get_close_matches(pattern.strip("*?"), sorted(names), n=2, cutoff=0.5))
+    text, names = pattern.strip("*?"), sorted(set[str]().union(*objects))
+    alike = get_close_matches(text, names, _MOST_NEAR, _LIKE)
+    if len(objects) > 1:
+        own = get_close_matches(text, sorted(objects[0]), _MOST_NEAR, _MUCH_LIKE)
+        alike = [*dict.fromkeys([*own, *alike])][:_MOST_NEAR]
+    return tuple(alike)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from markerjit.errors import BadArgument, UnknownMarker, Unsupported
 from markerjit.model import Kind, MappedObject, Place
 from markerjit.sites import NameKind, ProbeName, matching, parse_name
+from markerjit.sites.names import nearest
 from markerjit.sites.selection import matching_names
 from tests.support.made_sites import make_site
 
@@ -166,6 +167,16 @@ def test_the_part_of_a_list_that_is_of_nothing_is_named() -> None:
         matching(PLACED, parse_name("kv_hit,kv_mis"))
 
     assert "kv_hit," not in str(unknown.value)
+
+
+def test_nearest_names_are_of_the_program_where_they_are_much_like_it() -> None:
+    program, library = {"kv_store_gets", "kv_store_set", "main"}, {"kv_stor_get", "malloc"}
+
+    assert nearest("kv_sto_get", program | library)[0] == "kv_stor_get"
+    assert nearest("kv_sto_get", program, library) == ("kv_store_gets", "kv_store_set")
+    assert nearest("mallo", program, library)[0] == "malloc"
+    assert nearest("mai*", program, library)[0] == "main"
+    assert nearest("nothing like it", program, library) == ()
 
 
 @pytest.mark.parametrize(
