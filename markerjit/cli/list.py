@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import markerjit
-from markerjit.cli import arguments, output, progress
+from markerjit.cli import arguments, output
 from markerjit.facts import words
 from markerjit.facts.functions import exit_words, function_facts, is_tail_call
 from markerjit.facts.markers import list_facts
@@ -42,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     if options.usdt:
         return _list_usdt(options, pid)
     others = 0
-    looking = progress.timed(f"looking for {options.pattern}")
+    looking = _timed(f"looking for {options.pattern}")
     if pid is not None:
         with markerjit.View(pid) as view:
             with looking:
@@ -70,8 +72,18 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _timed(what: str) -> AbstractContextManager[None]:
+    """Within, a terminal is told after a second what is looked for. A list that is read elsewhere
+    does not import what that takes."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from markerjit.cli import progress
+
+    return progress.timed(what)
+
+
 def _list_usdt(options: argparse.Namespace, pid: int | None) -> int:
-    with progress.timed("looking for USDT probes"):
+    with _timed("looking for USDT probes"):
         if pid is not None:
             with markerjit.View(pid) as view:
                 probes, problems = view.usdt(options.pattern)
@@ -91,7 +103,7 @@ def _list_usdt(options: argparse.Namespace, pid: int | None) -> int:
 
 
 def _list_functions(options: argparse.Namespace, pid: int | None) -> int:
-    with progress.timed(f"looking for {options.pattern}"):
+    with _timed(f"looking for {options.pattern}"):
         if pid is not None:
             with markerjit.View(pid) as process:
                 view = process.functions(options.pattern)
