@@ -29,8 +29,10 @@ except ImportError:
         return property(itemgetter(index), doc=doc)
 
 
-__all__ = ["NamedTuple"]
+__all__ = ["MOST_SHOWN", "NamedTuple", "brief"]
 
+MOST_SHOWN, _OF_A_FIELD = 200, 60
+"""Characters that a value with a brief repr shows of itself, and of one of its fields."""
 _RESERVED = ("__new__", "__init__", "__slots__", "__getnewargs__")
 _UNEXPECTED = TypeError if sys.version_info >= (3, 13) else ValueError
 _new = tuple.__new__
@@ -96,6 +98,21 @@ class _Named(tuple[Any, ...]):
     def __getnewargs__(self) -> tuple[object, ...]:
         """For copies and pickles."""
         return tuple(self)
+
+
+def brief(value: Any) -> str:
+    """The `__repr__` of a value that may have much in it: of what would take several lines it has
+    the beginnings. It is not for what is told apart by its repr."""
+    text = _Named.__repr__(value)
+    if len(text) <= MOST_SHOWN:
+        return text
+    fields = ((name, repr(field)) for name, field in zip(value._fields, value, strict=True))
+    parts = (
+        f"{name}={text if len(text) <= _OF_A_FIELD else f'{text[:_OF_A_FIELD]}…'}"
+        for name, text in fields
+    )
+    text = f"{type(value).__name__}({', '.join(parts)})"
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 2]}…)"
 
 
 class _Maker(type):

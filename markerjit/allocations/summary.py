@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import markerjit.abi as abi
 from markerjit.allocations.heap import Heap
 from markerjit.printable import counted
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 from markerjit.unwind.frames import WalkedStack
 
 
@@ -30,6 +30,9 @@ class CallSite(NamedTuple):
     offset: int = 0
     object: str = ""
     stack: WalkedStack | None = None
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def order(self) -> tuple[int | str | tuple[int, ...], ...]:
@@ -76,6 +79,9 @@ class AllocationSite(NamedTuple):
     median_ns: int | None
     lost_frees: int
     untracked: int
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def wasted(self) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from markerjit.calls.stacks import Stacks
 from markerjit.calls.tree import REST, ROOT, Running, Tree
 from markerjit.printable import counted
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array
@@ -56,6 +56,9 @@ class CalledFunction(NamedTuple):
     without_entry: int = 0
 
 
+    def __repr__(self) -> str:
+        return brief(self)
+
 class Calling(NamedTuple):
     """The calls from one function to another, by their names. The caller is "" where none is known,
     and "(other callers)" where the tree had no room for it."""
@@ -65,6 +68,9 @@ class Calling(NamedTuple):
     calls: int
     total_ns: int
 
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 class CallNode(NamedTuple):
     """A function below a chain of callers.
@@ -82,6 +88,9 @@ class CallNode(NamedTuple):
     own_ns: int
 
 
+    def __repr__(self) -> str:
+        return brief(self)
+
 class NotOpened(NamedTuple):
     """A function that was asked for and is not in the graph: the kind of reason, and a sentence."""
 
@@ -89,6 +98,9 @@ class NotOpened(NamedTuple):
     kind: str
     reason: str
 
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 class CallGraph(NamedTuple):
     """The calls of a process, for a while.

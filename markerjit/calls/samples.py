@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from markerjit.printable import counted
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 
 class SampledNode(NamedTuple):
@@ -26,6 +26,9 @@ class SampledNode(NamedTuple):
     samples: int
     own: int
 
+    def __repr__(self) -> str:
+        return brief(self)
+
 
 class SampledFunction(NamedTuple):
     """In how many stacks a function was, and in how many of them it was the innermost."""
@@ -33,6 +36,9 @@ class SampledFunction(NamedTuple):
     name: str
     samples: int
     own: int
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 class StackSamples(NamedTuple):
@@ -89,6 +95,9 @@ class WeighedStacks(NamedTuple):
     nodes: tuple[SampledNode, ...]
     unit: str
     title: str
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 class SampledTree:

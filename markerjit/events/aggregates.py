@@ -19,7 +19,7 @@ from markerjit.printable import counted
 from markerjit.questions.aggregates import Does, KeyPart, Shape
 from markerjit.questions.buckets import Histogram, Number, Sketch
 from markerjit.questions.types import Type, wrapped
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 from markerjit.unwind.frames import WalkedStack
 
 KeyValue = int | bool | str | WalkedStack | None
@@ -64,6 +64,9 @@ class AggregateRow(NamedTuple):
     key: tuple[KeyValue, ...]
     answer: Answer
     names: tuple[str | None, ...] = ()
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def events(self) -> int:

@@ -38,7 +38,7 @@ from markerjit.ring.raw import Growth, always
 from markerjit.ring.timeline import Timeline
 from markerjit.ring.types import RecordType, Time, has_stacks
 from markerjit.trace.batch import Batch
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 TICK_NS = 10_000_000
 """CLOCK_MONOTONIC_COARSE is never further behind: a kernel has at least 100 ticks a second."""
@@ -61,6 +61,9 @@ class StreamStatistics(NamedTuple):
     bad_records: int
     damaged_rings: int
     taken: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 class Feed:

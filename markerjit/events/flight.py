@@ -20,7 +20,7 @@ from markerjit.ring.clock import Calibration
 from markerjit.ring.timeline import Timeline
 from markerjit.ring.types import RecordType, Time, has_stacks
 from markerjit.trace.batch import Batch
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 
 class Kept(NamedTuple):
@@ -42,6 +42,9 @@ class Picture(NamedTuple):
     batch: Batch
     clock: Calibration
     kept: Mapping[str, Kept]
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 class Flight:

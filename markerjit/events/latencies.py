@@ -19,11 +19,12 @@ from markerjit.events.aggregates import (
     more,
     path_of,
 )
+from markerjit.printable import counted
 from markerjit.questions.buckets import Histogram, Scale, Sketch
 from markerjit.questions.latencies import SCALE, WORDS, KeptField, Side
 from markerjit.questions.types import Type
 from markerjit.ring.clock import Calibration
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,6 +50,9 @@ class LatencyRow(NamedTuple):
     sum_ns: int
     longest_ns: int | None
     names: tuple[str | None, ...] = ()
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def calls(self) -> int:
@@ -115,6 +119,10 @@ class Latencies(NamedTuple):
     end_full: int = 0
     rows: tuple[LatencyRow, ...] = ()
     undivided: int = 0
+
+    def __repr__(self) -> str:
+        longest = "" if self.longest_ns is None else f", the longest {self.longest_ns:,} ns"
+        return f"<Latencies of {counted(self.pairs, 'pair')}{longest}>"
 
     @property
     def pairs(self) -> int:
@@ -215,6 +223,9 @@ class SlowPair(NamedTuple):
     key: tuple[KeyValue, ...] = ()
     names: tuple[str | None, ...] = ()
 
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 Divided = Mapping[int, LatencyRow]
 """Keys, by the numbers that rows of slow pairs have for them."""

@@ -17,7 +17,7 @@ from markerjit.events.stream import SLICE, EventStream, feeds_of
 from markerjit.model import Event
 from markerjit.printable import counted
 from markerjit.ring.types import Time
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Columns
@@ -31,6 +31,9 @@ class Merged(NamedTuple):
 
     stream: int
     event: Event
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 class Merger:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from markerjit.errors import BadArgument
+from markerjit.printable import counted
 from markerjit.printable.html import Shown, html_table
 from markerjit.tuples import NamedTuple
 
@@ -14,6 +15,10 @@ class Table(NamedTuple):
     """Rows that a notebook shows as a table: the texts of the cells, by column."""
 
     rows: tuple[Mapping[str, str], ...]
+
+    def __repr__(self) -> str:
+        columns = ", ".join(self.rows[0]) if self.rows else ""
+        return f"<Table of {counted(len(self.rows), 'row')}: {columns}>"
 
     def _repr_html_(self) -> str:
         return html_table(self.rows)

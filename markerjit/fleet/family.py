@@ -33,7 +33,7 @@ from markerjit.memory import ProcessMemory
 from markerjit.model import Seccomp
 from markerjit.session.session import Session
 from markerjit.session.watch import Ending
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 T = TypeVar("T")
 
@@ -61,6 +61,9 @@ class Price(NamedTuple):
     births: int
     held: float
     longest_held: float
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 class Family(Generic[T]):

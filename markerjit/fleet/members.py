@@ -24,7 +24,7 @@ from markerjit.fleet.failed import Failed
 from markerjit.model import Seccomp
 from markerjit.session.session import Session
 from markerjit.session.watch import Ending
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 T = TypeVar("T")
 
@@ -48,12 +48,18 @@ class Member(NamedTuple, Generic[T]):
     request: AbstractContextManager[T]
     begun: T
 
+    def __repr__(self) -> str:
+        return brief(self)
+
 
 class Ended(NamedTuple, Generic[T]):
     """A program that is over. `ending` is None where its process has executed another file."""
 
     member: Member[T]
     ending: Ending | None
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 class Members(Generic[T]):

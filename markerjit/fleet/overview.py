@@ -13,7 +13,7 @@ from markerjit.printable import counted
 from markerjit.session.status import ArenaStatus, MarkerStatus
 from markerjit.session.view import View
 from markerjit.targets.processes import Process, processes
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 
 class ProcessOverview(NamedTuple):
@@ -32,6 +32,9 @@ class ProcessOverview(NamedTuple):
     markers: tuple[MarkerStatus, ...]
     arena: ArenaStatus | None
     usdt: int | None
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 class Overview(NamedTuple):

@@ -20,7 +20,7 @@ from markerjit.patch.switchable import LeftOut
 from markerjit.proc.priority import raised_priority
 from markerjit.remote import native
 from markerjit.remote.outcome import explain_failure
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 from markerjit.x86.forms import is_breakpoint
 
 
@@ -43,6 +43,9 @@ class Applied(NamedTuple):
     left_out: tuple[LeftOut, ...] = ()
     taken: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 NOTHING = Applied(0, 0, 0, 0, 0)

@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from markerjit.abi import PROBE_COUNTED
 from markerjit.arena.patches import Head, PatchKind
-from markerjit.errors import Reason
+from markerjit.errors import Reason, shown
 from markerjit.model import Change, Edit, Mode, RemoteAddress, Site, new
 from markerjit.patch.protocol import Context, Refusal, is_byte_flip, plan_change
 from markerjit.patch.slots import (
@@ -116,6 +116,11 @@ class Plan(NamedTuple):
             self.edits, self.strategy,
             heads=len(self.heads), traps=len(self.traps), needs_runtime=self.needs_runtime,
         )  # fmt: skip
+
+    def __repr__(self) -> str:
+        edits = f"{counted(len(self.edits), 'edit')}, {counted(self.changes, 'change')}"
+        left_out = f", {len(self.left_out)} left out" if self.left_out else ""
+        return f"<Plan {shown(self.title)}: {edits}{left_out}>"
 
     def _repr_html_(self) -> str:
         from markerjit.printable.html import html_table

@@ -17,7 +17,7 @@ from operator import attrgetter
 from markerjit.model import Edit, RemoteAddress
 from markerjit.printable import counted
 from markerjit.quiesce.strategies import Strategy
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 from markerjit.x86.forms import INT3
 
 __all__ = ["Step", "Verb", "steps_of"]
@@ -58,6 +58,9 @@ class Step(NamedTuple):
     new: bytes
     what: str
     proves: str
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def sentence(self) -> str:

@@ -29,7 +29,7 @@ from markerjit.probes.c.values import BUCKETS, Histogram, read_counters, read_hi
 from markerjit.probes.record import recording
 from markerjit.probes.unused import Unused
 from markerjit.ring.types import Options, RecordType
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 _LENGTH = 4
 _SIZES = (1, 2, 4, 8)
@@ -86,6 +86,9 @@ class Values(NamedTuple):
     source: str
     counters: Mapping[str, int]
     histograms: Mapping[str, Histogram]
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 def load(

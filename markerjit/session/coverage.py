@@ -24,7 +24,7 @@ from markerjit.spans.coverage import (
     share_of_instructions,
     shares_of_functions,
 )
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 MOST_INSTRUCTIONS = 1 << 24
 
@@ -37,6 +37,9 @@ class Coverage(NamedTuple):
     build_id: str | None
     shares: tuple[Share, ...]
     problem: str = ""
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 def _silent(what: str, done: float) -> None:

@@ -30,7 +30,7 @@ from markerjit.sites.names import ARROW, PREFIX, SUFFIX, NameKind
 from markerjit.sites.selection import chosen
 from markerjit.spans.exits import Exit, ExitKind, Exits, has_bytes_of_entry
 from markerjit.spans.openings import Opening
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 _SHOWN = 3
 """Names in the repr of a view."""
@@ -74,6 +74,9 @@ class Function(NamedTuple):
     exits: tuple[FunctionExit, ...] | None = None
     problem: str = ""
     left: UsdtSite | None = None
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def fields(self) -> tuple[Field, ...]:

@@ -35,7 +35,7 @@ from markerjit.session.switch import Switcher
 from markerjit.session.target import Target, as_seccomp
 from markerjit.session.turn import Turn
 from markerjit.session.unfinished import FINISHED, NOTHING, ROLLED_BACK
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 from markerjit.x86.forms import is_breakpoint
 
 
@@ -66,6 +66,9 @@ class Repaired(NamedTuple):
     forgotten: int = 0
     sent_back: tuple[LeftThread, ...] = ()
     overdue: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def anything(self) -> bool:

@@ -17,7 +17,7 @@ from markerjit.printable import counted
 from markerjit.remote.stacks import StackCopy, copy_stacks
 from markerjit.session.target import Target
 from markerjit.session.turn import Turns
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 from markerjit.unwind.frames import Frame
 from markerjit.unwind.names import FrameNames
 from markerjit.unwind.objects import ProcessCode
@@ -42,6 +42,9 @@ class ThreadStack(NamedTuple):
     frames: tuple[Frame, ...]
     end: StackEnd
     call: int | None
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 class Stacks(NamedTuple):

@@ -169,6 +169,13 @@ class ArenaStatus(NamedTuple):
     overdue: tuple[str, ...] = ()
     left: Owner | None = None
 
+    def __repr__(self) -> str:
+        keeps = ", with a flight recorder" if self.flight else ""
+        reader = f", {self.reader.owner} reads" if self.reader else ""
+        problem = self.to_mend
+        left = f", to be repaired: {problem}" if problem else ""
+        return f"<ArenaStatus of the runtime of {self.owner}{keeps}{reader}{left}>"
+
     @property
     def to_mend(self) -> str | None:
         """The thing that a controller left to repair, in a few words, or None."""

@@ -32,7 +32,7 @@ from markerjit.model import Mode, RemoteAddress
 from markerjit.patch.slots import BINDING_SIZE
 from markerjit.proc.owner import Owner
 from markerjit.session.target import Seen, words_of
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 from markerjit.x86.forms import is_planted
 
 
@@ -69,6 +69,9 @@ class StrayHead(NamedTuple):
     by: int
     remedy: Remedy
     advice: str
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def sentence(self) -> str:

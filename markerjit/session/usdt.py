@@ -19,7 +19,7 @@ from markerjit.sites.usdt import (
     usdt_of_file,
     usdt_states,
 )
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 
 class UsdtProbe(NamedTuple):
@@ -30,6 +30,9 @@ class UsdtProbe(NamedTuple):
     format: str
     fields: tuple[Field, ...]
     states: tuple[UsdtState, ...]
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 class UsdtView(NamedTuple):
@@ -48,6 +51,9 @@ class UsdtNeed(NamedTuple):
 
     name: str
     needs: str
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 def usdt_of(target: Target, name: ProbeName) -> UsdtView:

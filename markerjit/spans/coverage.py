@@ -24,7 +24,7 @@ from markerjit.elf.functions import Functions
 from markerjit.spans.code import Code
 from markerjit.spans.exits import Exits
 from markerjit.spans.openings import Closed, HolePlace, Opening, Way, best_opening
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 BY_ENTRY = "inside what the entry displaces"
 NO_HOLE_LEFT = "other places have the holes in reach"
@@ -52,6 +52,9 @@ class Share(NamedTuple):
     ways: dict[str, int]
     reasons: dict[str, int]
     unknown: dict[str, int]
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def by_jump(self) -> int:

@@ -19,7 +19,7 @@ from markerjit.ring.types import RecordType, Time
 from markerjit.trace.reading import Trace
 from markerjit.trace.records import pieces, values
 from markerjit.trace.sketch import ERROR, Budget, Frequent, Numbers
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array
@@ -48,6 +48,9 @@ class NumberSummary(NamedTuple):
     mean: float | None
     error: float
 
+    def __repr__(self) -> str:
+        return brief(self)
+
 
 class ValueSummary(NamedTuple):
     """The summary of a field of anything but numbers.
@@ -62,6 +65,9 @@ class ValueSummary(NamedTuple):
     distinct: int | None
     top: tuple[tuple[Value, int], ...]
     missed: int
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     def shown(self) -> list[tuple[str, int]]:
         """The most frequent values, in the format of the marker, with their counts."""
@@ -85,6 +91,9 @@ class MarkerSummary(NamedTuple):
     sample: str | None = None
     at_most: int | None = None
     budget: str | None = None
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 class Summary(NamedTuple):

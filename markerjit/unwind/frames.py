@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from markerjit.frames import Frame, StackText
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 __all__ = ["Frame", "WalkedStack"]
 
@@ -23,6 +23,9 @@ class WalkedStack(NamedTuple):
 
     frames: tuple[Frame, ...]
     end: StackEnd
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def labels(self) -> tuple[str, ...]:

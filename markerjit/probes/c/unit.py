@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from markerjit.errors import BadArgument, MarkerError
 from markerjit.model import CType, Signature
-from markerjit.tuples import NamedTuple
+from markerjit.tuples import NamedTuple, brief
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -203,6 +203,9 @@ class Compiled(NamedTuple):
     sizes: Sizes
     events: tuple[ProbeEvent, ...]
     variables: tuple[Variable, ...]
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 class Runtime(NamedTuple):
