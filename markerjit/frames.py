@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from markerjit.errors import BadArgument
 from markerjit.tuples import NamedTuple
 
 _MOST = (1 << 64) - 1
@@ -72,6 +73,11 @@ class StackText(str):
     @classmethod
     def of(cls, frames: Sequence[Frame], end: str) -> StackText:
         """The stack of these frames."""
+        are_frames = isinstance(frames, Sequence) and not isinstance(frames, str | bytes)
+        if not are_frames or not all(isinstance(frame, Frame) for frame in frames):
+            raise BadArgument("frames", frames, "a sequence, each of it a Frame")
+        if not isinstance(end, str):
+            raise BadArgument("end", end, "a str")
         made = [
             {
                 "function": frame.function, "offset": frame.offset, "object": frame.object,
@@ -85,13 +91,18 @@ class StackText(str):
 
     @classmethod
     def of_document(cls, document: object) -> StackText:
-        """The stack of a document of JSON. Raises ValueError where that is none."""
-        frames, end = _checked(document)
+        """The stack of a document of JSON. Raises BadArgument where that is none."""
+        try:
+            frames, end = _checked(document)
+        except ValueError:
+            raise BadArgument("document", document, "that of a stack") from None
         return cls.of(frames, end)
 
     @classmethod
     def of_labels(cls, text: str) -> StackText:
         """The stack that `shown` has shown, of which nothing but the names is known."""
+        if not isinstance(text, str):
+            raise BadArgument("text", text, "a str")
         *labels, last = text.split(_BETWEEN)
         label, bracket, end = last.rpartition(" [")
         if not bracket or not end.endswith("]"):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from markerjit.arguments import check_is
 from markerjit.calls.stacks import Stacks
 from markerjit.calls.tree import REST, ROOT, Running, Tree
 from markerjit.printable import counted
@@ -55,9 +56,9 @@ class CalledFunction(NamedTuple):
     tails: int = 0
     without_entry: int = 0
 
-
     def __repr__(self) -> str:
         return brief(self)
+
 
 class Calling(NamedTuple):
     """The calls from one function to another, by their names. The caller is "" where none is known,
@@ -68,9 +69,9 @@ class Calling(NamedTuple):
     calls: int
     total_ns: int
 
-
     def __repr__(self) -> str:
         return brief(self)
+
 
 class CallNode(NamedTuple):
     """A function below a chain of callers.
@@ -87,9 +88,9 @@ class CallNode(NamedTuple):
     total_ns: int
     own_ns: int
 
-
     def __repr__(self) -> str:
         return brief(self)
+
 
 class NotOpened(NamedTuple):
     """A function that was asked for and is not in the graph: the kind of reason, and a sentence."""
@@ -98,9 +99,9 @@ class NotOpened(NamedTuple):
     kind: str
     reason: str
 
-
     def __repr__(self) -> str:
         return brief(self)
+
 
 class CallGraph(NamedTuple):
     """The calls of a process, for a while.
@@ -149,10 +150,12 @@ class CallGraph(NamedTuple):
 
     def callers(self, name: str) -> tuple[Calling, ...]:
         """The functions that call this one, the most time first."""
+        check_is("name", name, str)
         return tuple(each for each in self.callings if each.callee == name)
 
     def callees(self, name: str) -> tuple[Calling, ...]:
         """The functions that this one calls, the most time first."""
+        check_is("name", name, str)
         return tuple(each for each in self.callings if each.caller == name)
 
 

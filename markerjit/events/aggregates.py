@@ -121,6 +121,7 @@ class Answers(NamedTuple):
         """The stacks of the keys, each with its weight: the sum of its values where that was added
         up, else the number of its events. The other parts of a key stand above the stack. Raises
         BadArgument for a sum that is not of integers from 0 on, and where no key has a stack."""
+        check_is("title", title, str)
         tree, unit = SampledTree(), "event"
         for key, answer, _ in self.rows:
             weight: Number = events_of(answer)

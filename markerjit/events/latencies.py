@@ -147,6 +147,7 @@ class Latencies(NamedTuple):
     def stacks(self, title: str = "") -> WeighedStacks:
         """The stacks of the keys, each with the nanoseconds of all its pairs or calls. What else is
         in a key stands above the stack. Raises BadArgument where no key has a stack."""
+        check_is("title", title, str)
         tree = SampledTree()
         for row in self.rows:
             tree.add(path_of(row.key), row.sum_ns)
@@ -223,9 +224,9 @@ class SlowPair(NamedTuple):
     key: tuple[KeyValue, ...] = ()
     names: tuple[str | None, ...] = ()
 
-
     def __repr__(self) -> str:
         return brief(self)
+
 
 Divided = Mapping[int, LatencyRow]
 """Keys, by the numbers that rows of slow pairs have for them."""

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from markerjit.arguments import check_is
+from markerjit.arguments import check_is, check_seconds
 from markerjit.errors import BadArgument, MarkerError, NoMarkers, UnknownMarker
 from markerjit.fleet.failed import Failed
 from markerjit.fleet.fleet import checked_pids
@@ -155,7 +155,8 @@ class Family(Generic[T]):
         return self.members[len(before) :]
 
     def wait(self, most_s: float) -> None:
-        """Wait until something has happened, for so long at most."""
+        """Wait until something has happened, for so many seconds at most."""
+        check_seconds("most_s", most_s)
         self._follower.wait(_POLL_S if self._holds or self._leaving else most_s)
 
     def take_ended(self) -> list[Ended[T]]:

@@ -100,6 +100,7 @@ class Fleet:
     ) -> dict[int, EventStream]:
         """Begin the trace that `request` returns for each session; returns the streams by pid. All
         end with `end_traces`, or with the fleet. Raises what `each` raises."""
+        check_callable("request", request)
         self.each(lambda session: self._begin(session, request))
         return self.streams
 

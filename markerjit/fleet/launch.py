@@ -21,7 +21,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from markerjit.arguments import can_be_passed, check_all
+from markerjit.arguments import can_be_passed, check_all, check_int
 from markerjit.errors import (
     BadArgument,
     MarkerError,
@@ -121,6 +121,7 @@ class Launched:
 
     def note_end(self, status: int) -> None:
         """Its exit status, as wait(2) has it, for a program whose end another has seen."""
+        check_int("status", status, 0, 0xFFFF)
         self._code = _as_shell(status)
 
     def wait(self) -> int:
@@ -133,6 +134,7 @@ class Launched:
 
     def send(self, number: int) -> None:
         """Send a signal to the program, unless it has ended. Safe to call from a signal handler."""
+        check_int("number", number, 0, signal.NSIG - 1)
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, number)
 

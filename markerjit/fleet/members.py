@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-from markerjit.arguments import check_callable
+from markerjit.arguments import check_callable, check_is
 from markerjit.errors import (
     BadArgument,
     MarkerError,
@@ -145,6 +145,7 @@ class Members(Generic[T]):
 
     def retire(self, member: Member[T]) -> None:
         """End the request for a program that is over."""
+        check_is("member", member, Member)
         self._over.discard(id(member))
         self._ended = [ended for ended in self._ended if ended.member is not member]
         self._members = [other for other in self._members if other is not member]

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+from markerjit.arguments import check_seconds
 from markerjit.errors import MarkerError
 from markerjit.fleet.failed import Failed
 from markerjit.fleet.members import Ended, Member, Members
@@ -96,7 +97,8 @@ class Newcomers(Generic[T]):
         return self.members[len(before) :]
 
     def wait(self, most_s: float) -> None:
-        """Wait until something has happened, for so long at most."""
+        """Wait until something has happened, for so many seconds at most."""
+        check_seconds("most_s", most_s)
         self._arrivals.wait(min(most_s, _SETTLES_S) if self._settling else most_s)
 
     def take_ended(self) -> list[Ended[T]]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from markerjit.arena.hashes import fnv1a
+from markerjit.errors import BadArgument
 from markerjit.model import Mode
 from markerjit.patch.where import Where
 from markerjit.quiesce.strategies import Strategy
@@ -154,9 +155,8 @@ class Request(NamedTuple):
 
 
 def as_mode(mode: Mode | str | None) -> Mode | None:
-    """The mode, given as a Mode or by its name. Raises ValueError for anything else."""
+    """The mode, given as a Mode or by its name. Raises BadArgument for anything else."""
     try:
         return None if mode is None else Mode(mode)
     except ValueError:
-        names = ", ".join(map(str, Mode))
-        raise ValueError(f"{mode!r} is not a mode; there are {names}") from None
+        raise BadArgument("mode", mode, f"one of {', '.join(map(str, Mode))}") from None

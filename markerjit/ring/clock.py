@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from markerjit.errors import BadArgument
 from markerjit.model import Origin
 from markerjit.ring.types import Time
 from markerjit.tuples import NamedTuple
@@ -27,6 +28,8 @@ class Calibration(NamedTuple):
 
     def monotonic(self, counter: int) -> int:
         """Nanoseconds of CLOCK_MONOTONIC."""
+        if not isinstance(counter, int):
+            raise BadArgument("counter", counter, "a whole number")
         if self.time is not Time.TSC:
             return counter
         return self.monotonic_ns + (counter - self.counter) * NS // self.frequency_hz

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter, is_
 
 from markerjit.abi import TAKES_TIME
-from markerjit.errors import Reason, Refused
+from markerjit.errors import BadArgument, Reason, Refused
 from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.patch.plan import Binding, Plan, Refusal, by_slot, complete, plan_off, plan_on
 from markerjit.patch.request import Request
@@ -42,13 +42,12 @@ class Planner:
         self._confirmed: set[RemoteAddress] = set()
 
     def strategy(self, name: str | None) -> Strategy:
-        """The strategy of this name; without one the default. Raises ValueError."""
+        """The strategy of this name; without one the default. Raises BadArgument."""
         if name is None:
             return default_strategy(own=self._target.own)
         strategy = STRATEGIES.get(name) if isinstance(name, str) else None
         if strategy is None:
-            names = ", ".join(STRATEGIES)
-            raise ValueError(f"{name!r} is not a strategy of quiescence; there are {names}")
+            raise BadArgument("quiesce", name, f"one of {', '.join(STRATEGIES)}")
         return strategy
 
     def off(self) -> Request:

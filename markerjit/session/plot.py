@@ -83,9 +83,10 @@ class Plots:
         check_text("pattern", pattern)
         check_seconds("duration", duration)
         check_seconds("every", every)
-        axes = _axes(axes)
+        _check_axes(axes)
         with self._counting(pattern, duration + _LEASE_S):
             rates = rates_of(self._session, pattern, duration, max(every, _SMALLEST_S))
+        axes = _axes(axes)
         for name, values in rates.rates.items():
             axes.plot(rates.times, values, label=name, drawstyle="steps-pre")
         axes.set_xlabel("seconds")
@@ -107,8 +108,9 @@ class Plots:
         `duration` seconds. Raises what `aggregate` raises, and Unsupported without matplotlib."""
         check_text("value", value)
         check_seconds("duration", duration)
-        axes = _axes(axes)
+        _check_axes(axes)
         answers = _added_up(self._session, pattern, f"hist({value})", where, duration)
+        axes = _axes(axes)
         buckets = [bucket for row in answers.rows for bucket in row.answer.buckets()]  # type: ignore[union-attr]
         axes.bar(range(len(buckets)), [bucket.number for bucket in buckets], width=0.9)
         labels = [
@@ -133,10 +135,11 @@ class Plots:
         a colour for each marker. Raises what `trace` raises, and Unsupported without matplotlib."""
         check_seconds("duration", duration)
         check_int("limit", limit, 1)
-        axes = _axes(axes)
+        _check_axes(axes)
         with self._session.trace(pattern, duration=duration, limit=limit) as stream:
             events = list(stream)
             lost = stream.statistics().lost
+        axes = _axes(axes)
         threads = sorted({event.tid for event in events})
         for name, points in _points(events).items():
             rows = [threads.index(tid) for _, tid in points]
@@ -201,16 +204,23 @@ def _points(events: Sequence[Event]) -> dict[str, list[tuple[float, int]]]:
     return points
 
 
-def _axes(axes: Any) -> Any:
-    """The axes that were given, or those of a new figure."""
-    if axes is not None:
-        if not hasattr(axes, "set_xlabel"):
-            raise BadArgument("axes", axes, "Axes of matplotlib")
-        return axes
+def _check_axes(axes: Any) -> None:
+    """Check that there can be a picture, before anything is measured for it."""
+    if axes is not None and not hasattr(axes, "set_xlabel"):
+        raise BadArgument("axes", axes, "Axes of matplotlib")
     try:
-        from matplotlib import pyplot
+        import matplotlib.pyplot  # noqa: F401
     except ImportError:
         raise missing("a picture", "matplotlib", "plot") from None
+
+
+def _axes(axes: Any) -> Any:
+    """The axes that were given, or those of a new figure: pyplot keeps it, so there is none of what
+    could not be measured."""
+    if axes is not None:
+        return axes
+    from matplotlib import pyplot
+
     return pyplot.subplots(figsize=(8, 4), layout="constrained")[1]
 
 

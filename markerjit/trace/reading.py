@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from markerjit.arguments import check_int
+from markerjit.arguments import check_int, check_is
 from markerjit.errors import BadTrace
 from markerjit.model import Event, event_type
 from markerjit.printable import counted, printable
@@ -126,6 +126,7 @@ class Trace:
 
     def complain(self, problem: str) -> None:
         """Add a problem, once however often the trace is read."""
+        check_is("problem", problem, str)
         if problem not in self.problems:
             self.problems.append(problem)
 

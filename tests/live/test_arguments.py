@@ -4,14 +4,15 @@ the target is as it was."""
 from __future__ import annotations
 
 import inspect
-import math
 import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,25 +20,17 @@ import markerjit
 from markerjit.elf import prototypes
 from markerjit.events.stream import feeds_of
 from markerjit.memory import ProcessMemory, read_maps
-from markerjit.ring.clock import Calibration
-from markerjit.ring.types import Time
 from tests.support.made_records import make_info
+from tests.support.nonsense import CLOCK, call, complaints, of_values, public_functions
 from tests.support.programs import Target
 from tests.support.shortage import open_descriptors
 
 pytestmark = pytest.mark.live
 
-NONSENSE = (
-    None, -1, 0, 1 << 70, 10**5000, 3.5, math.nan, math.inf, True, "", "x\0y", "nothing*",
-    "\x1b[31m\n", "func:\ud800", "func:" + "x" * 300, b"", b"x", [], [None], [[]], (), {}, {1: 2},
-    object(), int, Path("x\0y"), Exception("x" * 1000),
-)  # fmt: skip
-CLOCK = Calibration(Time.TSC, 1000, 2000, 3_000_000_000, 0)
-
-ELSEWHERE = {"mode", "quiesce"}
-"""Checked where strategies and modes are chosen, and tested there."""
-NOT_OURS = {"self", "progress"}
-"""A function that reports progress is the caller's, and so are its errors."""
+NO_NONSENSE = {
+    "progress": "a function that reports progress is the caller's, and so are its errors",
+}
+"""Parameters for which there is no nonsense, and why."""
 
 
 class Place(NamedTuple):
@@ -55,29 +48,32 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     info = make_info(clock=CLOCK)
     path = str(folder / "trace.txt")
     pattern, record = {"pattern": "truth_loop"}, {
-        "pattern": "truth_loop", "probe": "record", "time": "tsc", "thread_id": True,
+        "pattern": "truth_loop", "mode": "jump", "quiesce": "stop", "probe": "record",
+        "time": "tsc", "thread_id": True,
         "fields": None, "text": 256, "strings": "fast", "where": "i >= 0", "sample": "1/2",
         "at_most": "1000/s", "stack": 3,
     }  # fmt: skip
     trace = markerjit.open_trace(path)
     types = tuple(stream.types.values())
+    how = {"mode": "jump", "quiesce": "stop"}
     apart = {
         **pattern, "room": 10, "where": "i < -1", "fields": None, "duration": 0.0, "limit": 1,
         "sample": "1/2", "at_most": "1000/s", "stack": 3,
     }  # fmt: skip
     enabled = {
-        **pattern, "probe": "record", "strings": "fast", "force": False, "where": "i >= 0",
+        **pattern, "mode": "jump", "quiesce": "stop", "probe": "record", "strings": "fast",
+        "force": False, "where": "i >= 0",
         "for_s": 60, "sample": "1/2", "at_most": "1000/s", "stack": 3,
     }  # fmt: skip
     record["select"] = "i"
     followed = {
         "pattern": "nobody*", "duration": 0.0, "limit": 1, "depth": 1, "tids": [1], "below": "main",
-        "breakpoints": False, "lossless": False, "ring_growth": 0,
+        "breakpoints": False, "lossless": False, "ring_growth": 0, "quiesce": "stop",
         "slices": str(folder / "calls.pftrace"), "force": True,
     }  # fmt: skip
     allocated = {
         "allocs": "func:nobody", "frees": "func:free", "read": False, "duration": 0.0, "limit": 1,
-        "by": "stack",
+        "by": "stack", "quiesce": "stop",
     }  # fmt: skip
     nothing_allocated = markerjit.Allocations(
         0.0, (), 0, 0.0, 0, 0, 0, 0, 0, "", False, (), (), 0, 1, ""
@@ -101,6 +97,17 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     every = {"trace": trace, "select": lambda name: True}
     opened = {"pid": place.program.pid, "seccomp": "read"}
     listed = {"path": str(place.program.path), "pattern": "*"}
+    family = partial(
+        markerjit.Family, [place.program.pid], lambda session: session.trace("truth_loop")
+    )
+    newcomers = partial(
+        markerjit.Newcomers,
+        markerjit.Targets(exe="/bin/true"),  # which nobody executes
+        lambda session: session.trace("truth_loop"),
+    )
+    fleet = partial(markerjit.Fleet, [place.program.pid])
+    launched = partial(markerjit.launch, ["/bin/true"])
+    axes = Mock()  # a picture that nobody sees
     formatted = {"fields": stream.fields, "json": False, "clock": None}
     return {
         "attach": (markerjit.attach, {**opened, "ring_size": 1 << 20}),
@@ -128,6 +135,22 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
                 "seccomp": "read",
             },
         ),
+        "Family.wait": (within(family, "wait"), {"most_s": 0.0}),
+        "Family.retire": (within(family, "retire"), {"member": None}),
+        "Newcomers.wait": (within(newcomers, "wait"), {"most_s": 0.0}),
+        "Newcomers.retire": (within(newcomers, "retire"), {"member": None}),
+        "Fleet.each": (within(fleet, "each"), {"request": str}),
+        "Fleet.trace": (
+            within(fleet, "trace"),
+            {"request": lambda session: session.trace("truth_loop")},
+        ),
+        "Launched.attach": (
+            within(launched, "attach"),
+            {"ring_size": 1 << 20, "seccomp": "read"},
+        ),
+        "Launched.note_end": (within(launched, "note_end"), {"status": 0}),
+        "Launched.send": (within(launched, "send"), {"number": 0}),
+        "Watch.wait": (markerjit.Watch(**of_watch).wait, {"until_off": True}),
         "Launched": (markerjit.Launched, {"command": ["/bin/true"]}),
         "launch": (markerjit.launch, {"command": ["/bin/true"]}),
         "parse_targets": (markerjit.parse_targets, {"text": "1,2"}),
@@ -143,15 +166,15 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "View.statistics": (session.statistics, {**pattern, "look": False}),
         "View.states": (session.states, {"sites": session.sites("truth_loop")}),
         "View.read": (session.read, {"address": session.sites()[0].address, "size": 1}),
-        "Session.plan": (session.plan, {**pattern, "on": True, "probe": "count"}),
+        "Session.plan": (session.plan, {**pattern, "on": True, "probe": "count", **how}),
         "Session.on": (session.on, enabled),
-        "Session.off": (session.off, {**pattern, "force": False}),
+        "Session.off": (session.off, {**pattern, "force": False, "quiesce": "stop"}),
         "Session.switch_off_overdue": (session.switch_off_overdue, {"early": "truth_loop"}),
         "Session.enable": (session.enable, enabled),
-        "Session.disable": (session.disable, {**pattern, "force": False}),
+        "Session.disable": (session.disable, {**pattern, "force": False, "quiesce": "stop"}),
         "Session.end_record": (session.end_record, pattern),
         "Session.record": (session.record, record),
-        "Session.stepping": (session.stepping, {**pattern, "on": True, "lease_s": 60}),
+        "Session.stepping": (session.stepping, {**pattern, "on": True, "lease_s": 60, **how}),
         "Session.aggregate": (
             session.aggregate,
             {
@@ -162,6 +185,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
                 "keys": 10,
                 "text": 8,
                 "strings": "fast",
+                **how,
             },
         ),
         "Session.latency": (
@@ -179,6 +203,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
                 "forget": 1.0,
                 "text": 8,
                 "strings": "fast",
+                **how,
             },
         ),
         "Session.trace": (
@@ -215,6 +240,18 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "Session.calls": (session.calls, followed),
         "Session.replace": (session.replace, {"function": "func:main", "new": "none.c:main"}),
         "Session.revert": (session.revert, {"function": "func:main"}),
+        "Plots.rate": (
+            session.plot.rate,
+            {**pattern, "duration": 0.0, "every": 0.1, "axes": axes},
+        ),
+        "Plots.histogram": (
+            session.plot.histogram,
+            {**pattern, "value": "i", "duration": 0.0, "where": "i < -1", "axes": axes},
+        ),
+        "Plots.timeline": (
+            session.plot.timeline,
+            {**pattern, "duration": 0.0, "limit": 1, "axes": axes},
+        ),
         "Session.trace_info": (session.trace_info, {"types": types, "clock": CLOCK}),
         "EventStream": (markerjit.EventStream, of_stream),
         "EventStream.record_batches": (stream.record_batches, polls),
@@ -223,6 +260,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "EventStream.poll": (stream.poll, {"most": 1}),
         "EventStream.use_clock_of": (stream.use_clock_of, {"other": stream}),
         "merge": (markerjit.merge, {"streams": [stream], "poll_s": 0.0}),
+        "Merger.add": (markerjit.Merger([stream]).add, {"stream": stream}),
         "Merger": (markerjit.Merger, {"streams": [stream]}),
         "Merger.poll": (markerjit.Merger([stream]).poll, {"most": 1}),
         "Merger.hand_out": (markerjit.Merger([stream]).hand_out, {"most": 1}),
@@ -346,23 +384,14 @@ def code_of(program: Target) -> list[bytes]:
         ]
 
 
-def call(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
-    """And enter, go through, or close what comes of it."""
-    with ExitStack() as stack:
-        made = function(**arguments)
-        if hasattr(made, "__enter__"):
-            stack.enter_context(made)
-        elif inspect.isgenerator(made):
-            next(made, None)
-        elif hasattr(made, "close") and "lost" in inspect.signature(made.close).parameters:
-            made.close({})
+def within(made: Callable[[], Any], method: str) -> Callable[..., Any]:
+    """A method of something that is made for each call, and closed after it."""
 
+    def called(**arguments: Any) -> None:
+        with made() as owner:
+            call(getattr(owner, method), arguments)
 
-def _shown(value: object) -> str:
-    try:
-        return repr(value)[:40]
-    except ValueError:  # repr takes no number of thousands of digits
-        return f"a {type(value).__name__}"
+    return called
 
 
 def open_without_debugging_information() -> set[str]:
@@ -378,16 +407,8 @@ def test_nonsense_is_refused_or_works_and_the_target_is_as_it_was(place: Place) 
     wrong = []
     for name, (function, arguments) in right(place).items():
         for argument in arguments:
-            for value in NONSENSE:
-                try:
-                    call(function, {**arguments, argument: value})
-                except markerjit.MarkerError as error:
-                    message = str(error)
-                    if not message.isprintable() or len(message) > 500:
-                        wrong.append(f"{name}({argument}={_shown(value)}): {message!r:.100}")
-                except Exception as error:
-                    wrong.append(f"{name}({argument}={_shown(value)}): {error!r:.200}")
-                place.session.disable("*")
+            wrong += complaints(name, function, arguments, argument)
+            place.session.disable("*")
 
     assert not wrong, "\n".join(wrong)
     assert place.program.process.poll() is None
@@ -396,21 +417,22 @@ def test_nonsense_is_refused_or_works_and_the_target_is_as_it_was(place: Place) 
     assert place.program.ask("counts")["truth_loop"] > 0
 
 
-def test_every_argument_of_every_public_function_is_in_the_table(place: Place) -> None:
-    table = right(place)
-    owners: dict[str, Any] = {"": markerjit}
-    owners |= {f"{kind}.": getattr(markerjit, kind) for kind in ("View", "Session", "EventStream")}
+def test_every_argument_of_every_public_function_is_in_a_table(place: Place) -> None:
+    tables = {**right(place), **of_values(place.folder)}
     missing = []
-    for prefix, owner in owners.items():
-        names = markerjit.__all__ if owner is markerjit else vars(owner)
-        for name in names:
-            function = getattr(owner, name)
-            if name.startswith("_") or not callable(function) or _is_value(function):
-                continue
-            parameters = set(inspect.signature(function).parameters) - NOT_OURS - ELSEWHERE
-            known = set(table.get(prefix + name, (None, {}))[1])
-            missing += [f"{prefix}{name}({parameter})" for parameter in sorted(parameters - known)]
+    for name, function in public_functions():
+        if _is_value(function):
+            continue
+        table = tables.get(name) or tables.get(name.replace("Session.", "View."), (None, {}))
+        parameters = set(inspect.signature(function).parameters) - {"self", *NO_NONSENSE}
+        missing += [f"{name}({parameter})" for parameter in sorted(parameters - set(table[1]))]
     assert missing == []
+
+
+def test_the_tables_have_nothing_that_there_is_not(place: Place) -> None:
+    known = {name for name, _ in public_functions()}
+
+    assert {*right(place), *of_values(place.folder)} <= known
 
 
 def _is_value(function: Any) -> bool:

@@ -11,20 +11,34 @@ import pytest
 
 import markerjit
 from markerjit.arguments import check_text
-from markerjit.questions.buckets import Histogram, Scale, Sketch
-from markerjit.questions.types import Type
+from markerjit.proc.owner import Owner
 from markerjit.ring.brakes import Sample
-from markerjit.ring.types import Time
+from markerjit.tuples import MOST_SHOWN
 from tests.support.made_records import make_info
+from tests.support.made_traces import EVENTS, make_batch
+from tests.support.made_traces import make_info as make_info_of_all
+from tests.support.nonsense import (
+    CLOCK,
+    HISTOGRAM,
+    LATENCIES,
+    MISSED,
+    ROW,
+    SKETCH,
+    complaints,
+    of_values,
+)
 
-SCALE = Scale(Type.U64, fine=True)
-SKETCH = Sketch(SCALE, {1: 2, 3: 1})
-CLOCK = markerjit.Calibration(Time.TSC, 1000, 2000, 3_000_000_000, 0)
-MISSED = markerjit.Missed(0, 0, 0, 0)
-ROW = markerjit.AggregateRow(("load",), SKETCH)
+OWNER = Owner(7, 0, 0)
 VALUES = {
+    "<Latencies of 3 pairs, the longest 3 ns>": LATENCIES,
+    "<Table of 2 rows: NAME, AT>": markerjit.Table(({"NAME": "a", "AT": "1"},) * 2),
+    "<Plan on: kv_hit: 0 edits, 0 changes>": markerjit.Plan("on: kv_hit", ()),
+    "<ArenaStatus of the runtime of process 7, with a flight recorder>": (
+        markerjit.ArenaStatus(OWNER, 1, 2, None, None, False, True)
+    ),
+    "<Batch of 1 record (query_start 1)>": make_batch(make_info_of_all(), EVENTS[:1]),
     "<Sketch of 3 values>": SKETCH,
-    "<Histogram of 1 value>": Histogram(Scale(Type.U64, fine=False), {1: 1}),
+    "<Histogram of 1 value>": HISTOGRAM,
     "<Answers of 3 events by 1 key>": markerjit.Answers((ROW,), MISSED, 1, 4),
     "<CallGraph of process 7: 0 calls of 0 functions in 2.000 s, 1 lost>": markerjit.CallGraph(
         2.0, (), (), (), (), lost=1, pid=7
@@ -48,6 +62,49 @@ NOT_A_NUMBER = (None, -1, 3.5, math.nan, "1", b"x", [], True, 1 << 70, 10**5000)
 @pytest.mark.parametrize("line", VALUES)
 def test_a_value_says_in_a_line_what_it_is(line: str) -> None:
     assert repr(VALUES[line]) == line
+
+
+OF_A_PROCESS = {"Columns", "MarkerStatus", "Site"}
+"""Values with a line of their own that only a process or a trace has (test_python_door.py)."""
+SMALL = {
+    "Bucket", "Calibration", "Cut", "Ending", "Failed", "Field", "Frame", "FunctionExit", "LeftOut",
+    "Missed", "Refusal", "Sample", "Statistics", "Targets", "Waits",
+}  # fmt: skip
+"""Values of numbers, and of a name or a sentence."""
+WITH_DATA = {
+    "Event": "its fields are what was asked for",
+    "PairEnd": "so are those of an end",
+}
+"""Values that show all that is in them, and why."""
+
+
+def test_every_value_is_a_line_of_200_characters_at_most() -> None:
+    """With what a value may have: names, numbers, and much of the rest."""
+    much = ("a/long/path/of/some/file\n" * 10,) * 100
+    in_table = {type(value).__name__ for value in VALUES.values()}
+    shown = {}
+    for name in markerjit.__all__:
+        kind = getattr(markerjit, name)
+        is_value = isinstance(kind, type) and issubclass(kind, tuple)
+        if is_value and name not in in_table | OF_A_PROCESS | WITH_DATA.keys():
+            fields = kind._fields
+            numbers = repr(kind._make([1 << 40] * len(fields)))
+            filled = "" if name in SMALL else repr(kind._make([much] * len(fields)))
+            shown[name] = max(numbers, filled, key=len)
+    long = {name: text for name, text in shown.items() if len(text) > MOST_SHOWN or "\n" in text}
+
+    assert len(shown) > 30
+    assert long == {}
+    assert not SMALL - shown.keys()
+
+
+def test_methods_of_values_refuse_nonsense_or_work(tmp_path: Path) -> None:
+    wrong = []
+    for name, (function, given) in of_values(tmp_path).items():
+        function(**given)
+        for argument in given:
+            wrong += complaints(name, function, given, argument)
+    assert wrong == []
 
 
 def refused(call: Callable[[Any], object], values: tuple[object, ...]) -> None:
