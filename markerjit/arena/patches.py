@@ -147,20 +147,21 @@ class Patches:
         used = before = int(self._control.now().patches_used)
         room = self._part.entries // 4 * 3
         shared: tuple[object, ...] = ()  # by most heads
-        expected = b""
+        entry = expected = b""
         starts = pages.starts([head.address for head in heads])
         for head, start in zip(heads, starts, strict=True):
             index, is_new = pages.find_from(start, head.address)
+            if head[1:] != shared:
+                shared, entry = head[1:], _packed(head, head.body)[: self._part.entry_size]
+                expected = entry[_SLOT:]
             if index is not None and not is_new:
-                if head[1:] != shared:
-                    shared, expected = head[1:], _packed(head, 0)[_SLOT : self._part.entry_size]
                 if head.body or not pages.have(index, _SLOT, expected):
                     self._renew(pages, index, head)
                 continue
             used += 1
             if index is None or used > room:
                 raise Refused(f"the arena has room for {room} places that are switched")
-            pages.add(index, head)
+            pages.add(index, head.address, entry)
         if used != before:
             self._control.write("patches_used", used)
         self._write(pages)
@@ -257,8 +258,10 @@ class Pages:
         self._table = Table(store, part, PatchEntry)
         self._chunks: dict[int, bytearray] = {}
         self._addresses: dict[int, list[int]] = {}  # of the entries, by chunk, and a 0 behind them
+        self._known: set[int] = set()  # all of them
+        self._full: dict[int, int] = {}  # places in chunks: none is free between an index and that
         self._dirty: set[int] = set()
-        self._new: list[tuple[bytearray, int, int]] = []  # chunk, place in it, and address
+        self._new: list[tuple[int, int, int]] = []  # chunk, place in it, and address
         self._size = min(self._step, _WHOLE.size)
         self._layout = struct.Struct(f"<Q{self._step - _ADDRESS.size}x")
         self._mask = part.entries - 1
@@ -267,7 +270,7 @@ class Pages:
     @property
     def is_dirty(self) -> bool:
         """Whether there is something to be written."""
-        return bool(self._dirty)
+        return bool(self._dirty or self._new)
 
     def find(self, address: int) -> tuple[int | None, bool]:
         """Where an address stands, or may be put: and whether that is new. None without a place."""
@@ -284,13 +287,14 @@ class Pages:
 
     def find_from(self, index: int, address: int) -> tuple[int | None, bool]:
         """As `find`, from where the search begins."""
-        tries = self._tries
+        tries, known, full = self._tries, self._known, self._full
         while tries > 0:
             number, first = divmod(index, _PER_CHUNK)
             addresses = self._addresses.get(number) or self._read(number)
-            free = addresses.index(0, first)
-            is_new = address not in addresses[first:free]
-            place = free if is_new else addresses.index(address, first)
+            place = full[index] = addresses.index(0, full.get(index, first))
+            is_new = address not in known or address not in addresses[first:place]
+            if not is_new:
+                place = addresses.index(address, first)
             away = place - first
             if away >= tries:
                 break
@@ -333,16 +337,16 @@ class Pages:
         entry = self.at(address)
         return bool(entry and entry.body == body)
 
-    def add(self, index: int, head: Head) -> None:
-        """A new entry. Its address is written last: the handler believes an entry that has one."""
+    def add(self, index: int, address: int, entry: bytes) -> None:
+        """A new entry, packed for any address. Its own is written last: the handler believes an
+        entry that has one."""
         number, place = divmod(index, _PER_CHUNK)
-        start, address = place * self._step, head.address
+        start = place * self._step
         chunk = self._chunks[number]  # `find` has read it
-        entry = _packed(head, head.body)[: self._step]
-        chunk[start : start + self._size] = entry
+        chunk[start + _ADDRESS.size : start + self._size] = entry[_ADDRESS.size :]
+        self._known.add(address)
         self._addresses[number][place] = address
-        self._dirty.add(number)
-        self._new.append((chunk, start, address))
+        self._new.append((number, start, address))
 
     def set(self, index: int, place: int, data: bytes) -> None:
         """Bytes of an entry, which keeps its address; it is written only if they are others."""
@@ -355,13 +359,14 @@ class Pages:
 
     def write(self) -> None:
         """All that was changed: new entries at first without their addresses."""
-        put = _ADDRESS.pack_into
-        for chunk, place, _ in self._new:
-            put(chunk, place, 0)
+        put, chunks = _ADDRESS.pack_into, self._chunks
+        self._dirty.update({number for number, _, _ in self._new})
+        for number, place, _ in self._new:
+            put(chunks[number], place, 0)
         self._write_runs(self._dirty)
         if self._new:
-            for chunk, place, address in self._new:
-                put(chunk, place, address)
+            for number, place, address in self._new:
+                put(chunks[number], place, address)
             self._write_runs(self._dirty)
         self._dirty, self._new = set(), []
 
@@ -385,6 +390,7 @@ class Pages:
             chunk = data[(number - first) * size : (number - first + 1) * size]
             self._chunks[number] = bytearray(chunk)
             addresses = [address for (address,) in self._layout.iter_unpack(chunk)]
+            self._known.update(addresses)
             self._addresses[number] = [*addresses, 0]
         return self._addresses[first]
 

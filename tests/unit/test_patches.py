@@ -139,7 +139,38 @@ def test_a_head_among_thousands_takes_a_few_calls() -> None:
 
     calls = calls_of(lambda: arena.patches.put(heads))
 
-    assert calls < 20 * len(heads)
+    assert calls < 16 * len(heads)
+
+
+def test_heads_so_close_that_all_places_between_are_taken_are_found_again() -> None:
+    """In another order, and among others: each is entered once."""
+    arena, _ = arena_of(1 << 14)
+    heads = [head(0x400000 + 8 * number) for number in range(3000)]
+
+    arena.patches.put(heads[::2])
+    arena.patches.put([*reversed(heads)])
+
+    assert arena.control.now().patches_used == len(heads)
+    assert all(arena.patches.at(head.address) for head in heads)
+
+
+def test_heads_of_several_kinds_have_each_their_own_entry() -> None:
+    arena, _ = arena_of(64)
+    heads = [
+        head(0x1000),
+        head(0x1100, mode=Mode.INT3, body=BODY),
+        head(0x1200),
+        head(0x1300, mode=Mode.INT3, body=RemoteAddress(BODY + 32)),
+        head(0x1400, mode=Mode.INT3, body=RemoteAddress(BODY + 32)),
+    ]
+
+    arena.patches.put(heads)
+
+    for each in heads:
+        entry = entry_at(arena, each.address)
+        assert (entry.address, entry.body, entry.slot) == (each.address, each.body, SLOT)
+        assert list(Mode)[entry.mode - 1] is each.mode
+        assert bytes(entry.after)[: entry.size] == each.after
 
 
 def test_heads_that_begin_at_one_place_are_found_behind_the_end_of_the_table() -> None:
