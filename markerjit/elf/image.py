@@ -83,6 +83,7 @@ class _Headers(NamedTuple):
                    segment loads it
     is_page        the first page of the file has all headers, and all notes as they are loaded
     trouble        the claim in the headers that cannot be true
+    loads, notes   the segments of these kinds; there may be thousands of others
     """
 
     fixed_address: bool
@@ -90,6 +91,8 @@ class _Headers(NamedTuple):
     first_page: int | None
     is_page: bool
     trouble: str
+    loads: tuple[Segment, ...]
+    notes: tuple[Segment, ...]
 
 
 class Image:
@@ -115,13 +118,13 @@ class Image:
         """The address ranges of the loaded segments that have all of these PF_* flags."""
         return [
             range(segment.address, segment.end)
-            for segment in _of_type(self.segments, PT_LOAD)
+            for segment in self._headers.loads
             if segment.flags & flags == flags
         ]
 
     def note_segments(self) -> list[Segment]:
         """The PT_NOTE segments, at most MAX_NOTE_BYTES together."""
-        return [*_of_type(self.segments, PT_NOTE)]
+        return [*self._headers.notes]
 
     def read_note_segment(self, segment: Segment) -> bytes:
         """A note segment's bytes. Raises BadNote where they cannot be read."""
@@ -135,11 +138,12 @@ class Image:
         for segment in self.note_segments():
             try:
                 data = self.read_note_segment(segment)
-                for note in iterate_notes(data, segment.align):
-                    if note.owner == b"GNU\0" and note.type == _NT_GNU_BUILD_ID:
-                        return note.content.hex()
+                find = _build_id_in if len(data) <= _PAGE else _build_id_in.__wrapped__
+                build_id = find(data, segment.align)
             except BadNote:
                 continue  # read_notes() reports it
+            if build_id is not None:
+                return build_id
         return None
 
     def _set_headers(self, head: bytes, read_at: Callable[[int, int], bytes]) -> None:
@@ -149,6 +153,9 @@ class Image:
             headers = _read_headers(self.name, head, read_at)
         if headers.trouble:
             raise BadFile(f"{self.name}: it claims {headers.trouble}")
+        self._take(headers)
+
+    def _take(self, headers: _Headers) -> None:
         self._headers = headers
         self.segments, self.fixed_address = headers.segments, headers.fixed_address
 
@@ -208,19 +215,17 @@ class FileImage(Image):
             self.head = self._head()
             self.is_like = like is not None and like.is_told_by(self.head)
             if like and self.is_like:
-                self.segments, self.fixed_address = like.segments, like.fixed_address
+                self._take(like._headers)
             else:
                 self._set_headers(self.head, self.read_file)
             self._check_notes_are_in_file()
-            # Kept: each read looks them up, and there may be thousands of other segments.
-            self._loads = _of_type(self.segments, PT_LOAD)
         except BaseException:
             self.close()
             raise
 
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes, with zeros where a segment is larger in memory than in the file."""
-        for segment in self._loads:
+        for segment in self._headers.loads:
             if not segment.address <= address < segment.end:
                 continue
             if address + size > segment.end:
@@ -320,10 +325,19 @@ def _read_headers(name: str, head: bytes, read_at: Callable[[int, int], bytes]) 
         and note.address - first_page == note.offset
         for note in notes
     )
-    return _Headers(kind == _ET_EXEC, segments, first_page, is_page, _trouble(loads, notes))
+    trouble = _trouble(loads, notes)
+    return _Headers(kind == _ET_EXEC, segments, first_page, is_page, trouble, loads, notes)
 
 
 @lru_cache(_HEADS)
+def _build_id_in(data: bytes, align: int) -> str | None:
+    """The build id in the notes of a segment. Raises BadNote where one before it is malformed."""
+    for note in iterate_notes(data, align):
+        if note.owner == b"GNU\0" and note.type == _NT_GNU_BUILD_ID:
+            return note.content.hex()
+    return None
+
+
 def _of_type(segments: tuple[Segment, ...], kind: int) -> tuple[Segment, ...]:
     return tuple(segment for segment in segments if segment.type == kind)
 

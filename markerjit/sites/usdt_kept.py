@@ -19,7 +19,7 @@ import json
 import os
 import struct
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from markerjit.elf import FileImage
@@ -48,6 +48,10 @@ if TYPE_CHECKING:  # imported where notes are read
 
 _MOST = 1 << 24
 """Bytes of an entry."""
+_LARGE = 1 << 20
+"""An entry of more is not kept decoded."""
+_ENTRIES = 8
+"""Entries that are."""
 _SPAN = struct.Struct("<QQ")
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _RULES = ("model.py", "elf", "sites", "sites/providers", "x86")
@@ -170,13 +174,15 @@ def _recalled(image: FileImage, name: str, tables: str) -> Listing | None:
     if not text or _blake2b(text.encode()).hexdigest() != checksum:
         return None
     try:
-        entry = json.loads(text)
+        parse = _entry if len(text) <= _LARGE else _entry.__wrapped__
+        entry = parse(text)
         if entry["rules"] != _rules() or entry["tables"] != tables:
             return None
         reads = ((offset, image.read_file(offset, size)) for offset, size in entry["reads"])
         if entry["size"] != image.size or entry["digest"] != _digest(image.size, reads):
             return None
-        return _decoded(entry, image.name)
+        problems = (_PROBLEMS[kind](f"{image.name}{of}") for kind, of in entry["problems"])
+        return Listing(entry["notes"], tuple(problems))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, MemoryFault):
         return None
 
@@ -208,12 +214,16 @@ def _encoded(note: UsdtNote) -> list[object]:
     return [name, format_, types, offset, form.head.hex(), places, text, semaphore]
 
 
-def _decoded(entry: Any, name: str) -> Listing:
-    """Raises ValueError, TypeError, KeyError, IndexError for what is none."""
+@lru_cache(_ENTRIES)
+def _entry(text: str) -> Any:
+    """An entry with its notes decoded, which nobody changes. The processes of a family have the
+    same files, whose entries are decoded once. Raises ValueError, TypeError, KeyError, IndexError
+    for what is none."""
+    entry = json.loads(text)
     if not isinstance(entry["notes"], list):
         raise TypeError("notes")
-    problems = tuple(_PROBLEMS[kind](f"{name}{text}") for kind, text in entry["problems"])
-    return Listing(tuple(map(_note, entry["notes"])), problems)
+    entry["notes"] = tuple(map(_note, entry["notes"]))
+    return entry
 
 
 def _note(row: Any) -> UsdtNote:

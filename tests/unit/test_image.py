@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from markerjit.elf import FileImage, MappedImage
+from markerjit.elf import image as images
 from markerjit.elf.image import MAX_ADDRESS, MAX_NOTE_BYTES, PF_W, PF_X, PT_LOAD, PT_NOTE
 from markerjit.errors import BadFile, MarkerError, MemoryFault, Unsupported
 from markerjit.memory import FakeMemory, ProcessMemory, read_maps
@@ -342,3 +343,24 @@ def test_damaged_headers_give_documented_errors_only(
         image.build_id()
         if isinstance(image, FileImage):
             image.close()
+
+
+def test_the_notes_of_a_build_are_searched_for_its_id_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command asks for the build ids of all objects of a process, several times."""
+    searched: list[bytes] = []
+    iterate = images.iterate_notes
+
+    def counted(data: bytes, align: int) -> object:
+        searched.append(data)
+        return iterate(data, align)
+
+    monkeypatch.setattr(images, "iterate_notes", counted)
+    images._build_id_in.cache_clear()
+    build_ids = []
+    for _ in range(3):
+        with FileImage("/proc/self/exe") as program:
+            build_ids += [program.build_id(), program.build_id()]
+
+    assert build_ids == 6 * [build_ids[0]]
+    assert searched
+    assert len(searched) == len({*searched})

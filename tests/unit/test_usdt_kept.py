@@ -81,6 +81,34 @@ def test_second_look_reads_no_notes_and_finds_the_same(
     assert entry_of(cache).name == "usdt-0123456789abcdef"
 
 
+def test_an_entry_is_decoded_once(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of a family have the same files."""
+    decoded: list[object] = []
+    note_of = usdt_kept._note
+
+    def counted(row: object) -> usdt_kept.UsdtNote:
+        decoded.append(row)
+        return note_of(row)
+
+    monkeypatch.setattr(usdt_kept, "_note", counted)
+    usdt_kept._entry.cache_clear()
+    first = of_file(made)
+
+    assert (of_file(made), of_file(made)) == (first, first)
+    assert len(decoded) == 3
+    again, third = (usdt_of_file(str(made)).problems for _ in range(2))
+    assert not {*map(id, again)} & {*map(id, third)}, "each has errors of its own to raise"
+
+
+def test_an_entry_that_was_replaced_is_decoded_again(made: Path, cache: Path) -> None:
+    first = of_file(made)
+    entry_of(cache).write_bytes(
+        entry_of(cache).read_bytes().replace(b"query__start", b"query__stop_")
+    )
+
+    assert of_file(made) == first, "its checksum is wrong"
+
+
 @pytest.mark.parametrize("path", DEBIAN, ids=os.path.basename)
 def test_probes_of_debians_binaries_are_the_same_from_the_cache(
     path: str, reads: list[str]
