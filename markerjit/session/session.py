@@ -177,7 +177,9 @@ class Session(View):
     ) -> Plan:
         """The plan that `on` or `off` would apply now. Raises Refused with the reason.
 
-        If the runtime is not in the target yet, its addresses are missing in the plan.
+        If the runtime is not in the target yet, its addresses are missing in the plan. Functions,
+        instructions, calls and USDT probes have a plan once they have been on, for their stubs have
+        a place then. Before, the reason says how they would be opened.
         """
         check_text("pattern", pattern)
         name = parse_name(pattern)
@@ -197,7 +199,19 @@ class Session(View):
         states = self._target.states(sites)
         if on and recorders:
             self._switcher.refuse_replaced(recorders.arena, states)
-        return planner.plan(states, request, recorders)
+        try:
+            return planner.plan(states, request, recorders)
+        except Refused as refused:
+            from markerjit.session.opened import NO_STUB
+
+            if NO_STUB not in refused.sentence:
+                raise
+            raise Refused(
+                f"{refused.sentence}. Where the stub goes is known then: there is a plan once it "
+                "has been on, and `on` looks before it writes",
+                reason=refused.reason,
+                try_again=refused.try_again,
+            ) from None
 
     def on(
         self,

@@ -366,6 +366,25 @@ def test_a_pattern_that_is_off_again_is_of_what_was_opened_since(target: Callabl
 
 
 @pytest.mark.pythons
+def test_there_is_a_plan_once_a_function_has_been_on_and_before_how_it_would_be(
+    target: Callable,
+) -> None:
+    program = target(PROGRAM)
+    before = code_of(program)
+    name = name_of("turn")
+
+    with markerjit.attach(program.pid) as session:
+        for function in (name, f"{name}:return"):
+            with pytest.raises(markerjit.Refused, match=r"opened by .*there is a plan once it has"):
+                session.plan(function)
+        assert not session.has_runtime and code_of(program) == before
+        session.on(name)
+        assert not session.plan(name).changes
+        assert session.plan(name, on=False).changes
+        session.off(name)
+        assert session.plan(name).changes
+
+
 def test_everything_is_off_again_whatever_is_on(target: Callable) -> None:
     program = target(PROGRAM)
     before = code_of(program)
