@@ -106,6 +106,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, or compare two results."""
+    began = time.monotonic()  # what is imported takes a second, too
     from rich.console import Console
 
     from markerjit.apps.bench import html, measure, table
@@ -150,10 +151,10 @@ def run(options: argparse.Namespace) -> int:
         options.only,
         default.is_quick,
     )
-    progress = _Progress()
+    progress = _Progress(began)
     try:
         with signals.Raised():  # ends the programs that were started
-            done = measure.run(plan, progress.show)
+            done = measure.run(plan, progress.show, began)
     except DoesNotCompile as error:
         progress.end()
         for line in error.output.splitlines():
@@ -181,10 +182,10 @@ def run(options: argparse.Namespace) -> int:
 class _Progress:
     """A line on standard error. Only a terminal gets it."""
 
-    def __init__(self) -> None:
+    def __init__(self, began: float) -> None:
         self._shown = sys.stderr.isatty()
         self._last = ""
-        self._began = time.monotonic()
+        self._began = began
 
     def show(self, step: str, done: float) -> None:
         """Say how much of the run is done, and which step it is at."""

@@ -105,6 +105,7 @@ def test_demo_and_bench_have_room_on_a_terminal(tmp_path: Path) -> None:
     check_terminal("demo", "--rounds", 1, "--slice", "20ms")
     check_terminal("bench", "dormant", *least, "--json", results)
     check_terminal("bench", "compare", results, results)
+    assert "ending the programs" in in_terminal("bench", "dormant", *least)
 
 
 def test_what_has_no_room_is_cut_on_a_terminal_and_whole_in_a_pipe(server: Target) -> None:

@@ -57,6 +57,18 @@ def test_bar_is_the_part_of_the_time_that_has_passed_and_is_full_at_the_end() ->
     assert shown[-1] == 1
 
 
+def test_what_was_before_the_first_piece_counts_and_what_is_behind_the_last_one_is_said() -> None:
+    shown: list[tuple[str, float]] = []
+    clock = Clock()
+    course = Course([piece("a", 2, 3)], 10, lambda *each: shown.append(each), clock, began=95)
+
+    assert course.grant("a", 3) == pytest.approx(10 - 5 - 2)
+    course.tell("prepare a", 0)
+    course.end("what is behind it")
+
+    assert shown == [("prepare a", pytest.approx(0.5)), ("what is behind it", shown[0][1])]
+
+
 def test_bar_never_goes_back_and_steps_that_are_none_leave_it_alone() -> None:
     shown: list[float] = []
     clock = Clock()

@@ -37,7 +37,8 @@ that is."""
 
 class Course:
     """The pieces of a run, in order, and the `seconds` for all of them. `show` is called with the
-    progress. With `may_leave`, pieces that do not fit are left out."""
+    progress. With `may_leave`, pieces that do not fit are left out. `began` is when the command
+    did, where that was before."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class Course:
         clock: Callable[[], float] = time.monotonic,
         *,
         may_leave: bool = False,
+        began: float | None = None,
     ) -> None:
         self._pieces = list(pieces)
         self._left = [step for piece in pieces for step in piece.steps]
@@ -54,7 +56,8 @@ class Course:
         self._seconds = seconds
         self._show = show
         self._clock = clock
-        self._began = self._step_began = clock()
+        self._step_began = clock()
+        self._began = self._step_began if began is None else began
         self._estimated: dict[str, float] = defaultdict(float)
         self._took: dict[str, float] = defaultdict(float)
         """The estimated and the real seconds of the steps that do not measure, by their work."""
@@ -72,6 +75,10 @@ class Course:
             self._done = 1.0
         elif passed + ahead > 0:
             self._done = max(self._done, passed / (passed + ahead))
+        self._show(title, self._done)
+
+    def end(self, title: str) -> None:
+        """Say what is done behind the last piece. The bar stands where it is."""
         self._show(title, self._done)
 
     def grant(self, title: str, planned: float) -> float:

@@ -32,6 +32,8 @@ from markerjit.apps.bench.toggle.ways import WAYS
 from markerjit.errors import Refused
 from markerjit.tuples import NamedTuple
 
+_ENDING_S, _ENDING = 1.0, 0.05
+"""What the end of a run takes: programs are ended and compilers asked. Of a short run a part."""
 NATIVE = Path(markerjit.__file__).parent / "_native"
 
 
@@ -84,9 +86,10 @@ class Run(NamedTuple):
     interrupted: KeyboardInterrupt | None = None
 
 
-def run(plan: Plan, show: Show) -> Run:
-    """Measure. The result of an interrupted run has the comparisons that were complete. Raises
-    KeyboardInterrupt where none was, Refused, and DoesNotCompile."""
+def run(plan: Plan, show: Show, began: float | None = None) -> Run:
+    """Measure. The time that was asked for is that since `began`, of the monotonic clock, and has
+    room for what comes behind the last piece. The result of an interrupted run has the comparisons
+    that were complete. Raises KeyboardInterrupt where none was, Refused, and DoesNotCompile."""
     if shutil.which(plan.compiler) is None:
         raise Refused(f"{plan.compiler} is not here; apt-get install gcc, or name one with --cc")
     kinds = list(_kinds(plan))
@@ -101,8 +104,12 @@ def run(plan: Plan, show: Show) -> Run:
         key=lambda each: each[1].rank,
     )
     course = Course(
-        [piece for _, piece in ahead], plan.seconds, show, may_leave=not plan.is_chosen
-    )  # fmt: skip
+        [piece for _, piece in ahead],
+        plan.seconds - min(_ENDING_S, plan.seconds * _ENDING),
+        show,
+        may_leave=not plan.is_chosen,
+        began=began,
+    )
     by_kind = [results.Measured([], [], []) for _ in kinds]
     left: dict[int, list[str]] = {}
     interrupted = None
@@ -129,6 +136,7 @@ def run(plan: Plan, show: Show) -> Run:
             if not any(measured.parts for measured in by_kind):
                 raise
             interrupted = error
+        course.end("ending the programs, and asking what the machine and its compilers are")
     result = results.Measured([], _left(left, kinds, plan.seconds), [])
     for measured in by_kind:
         result = result.with_more(measured)
