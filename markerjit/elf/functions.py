@@ -116,6 +116,10 @@ class Functions:
             first += 1
         return first, bisect.bisect_left(self._sorted, high)
 
+    def bounds(self, index: int) -> tuple[int, int]:
+        """The start and the end of the function at a place in the arrays."""
+        return self._sorted[index], self._ends[index]
+
     def next_start(self, address: int) -> int:
         """The first start of a function at an address or behind it; the last end, where there is
         none."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from markerjit.elf.functions import Functions, uleb
+from markerjit.elf.functions import Cie, Functions, uleb
 from markerjit.model import new
 from markerjit.tuples import NamedTuple
 
@@ -42,6 +42,8 @@ _WORD = 8
 """Distances are stored as multiples of this, downwards, where a CIE is of a usual kind."""
 
 _ENTRY = (RSP, 8)
+_ALIKE = 1 << 12
+"""Functions whose rows differ: many begin and end with the same pushes and pops."""
 
 
 class Row(NamedTuple):
@@ -74,7 +76,10 @@ def rows_of(functions: Functions, index: int) -> Iterator[Row]:
 
     Raises IndexError and ValueError, behind the rows that could be read.
     """
-    cie, instructions = functions.rules(index)
+    return _rows_of(*functions.rules(index))
+
+
+def _rows_of(cie: Cie, instructions: bytes) -> Iterator[Row]:
     if not cie.is_usual:
         raise ValueError("distances of another unit")
     state = _first(cie.rows)
@@ -111,11 +116,20 @@ class EntryRows(NamedTuple):
 
 def entry_rows(functions: Functions, index: int) -> EntryRows:
     """Those of an entry of `.eh_frame`."""
+    try:
+        cie, instructions = functions.rules(index)
+    except (IndexError, ValueError):
+        return EntryRows((), (), is_cut=True)
+    return _entry_rows(cie, instructions)
+
+
+@lru_cache(_ALIKE)
+def _entry_rows(cie: Cie, instructions: bytes) -> EntryRows:
     offsets: list[int] = []
     as_entered: list[bool] = []
     is_cut = False
     try:
-        for offset, cfa, _, _ in rows_of(functions, index):
+        for offset, cfa, _, _ in _rows_of(cie, instructions):
             offsets.append(offset)
             as_entered.append(cfa == _ENTRY)
     except (IndexError, ValueError):

@@ -33,6 +33,7 @@ from markerjit.elf.image import PF_X, PT_LOAD, FileImage, Segment
 from markerjit.elf.landing_pads import landing_pads
 from markerjit.elf.restartable import restartable_sequences
 from markerjit.elf.unwind_rows import entry_rows
+from markerjit.spans.straight import NOTHING, Straight, straight
 from markerjit.spans.tables import table_targets
 from markerjit.tuples import NamedTuple
 from markerjit.x86.flow import Flow, Flows, flow, has_operand
@@ -103,10 +104,12 @@ class Code:
 
     functions  their bounds
     names      their symbols
+    straight   openings that are known already
     """
 
     functions: Functions
     names: FunctionNames
+    straight: Straight
 
     def __init__(self, image: FileImage) -> None:
         """Raises NoFunctions, MemoryFault."""
@@ -134,8 +137,10 @@ class Code:
         }
         self._known = {kind: in_order(targets) for kind, targets in known.items()}
         self._restartable = restartable_sequences(image)
+        self.straight = NOTHING
         self._decoded: Flows | None = None
         self._arrivals: array[int] | None = None
+        self._returns: array[int] | None = None
         self._flow = lru_cache(_FLOWS)(self._decode)
         self._leaving = lru_cache(_ROWS)(self._leaps_out)
         self._rows = lru_cache(_ROWS)(partial(entry_rows, self.functions))
@@ -155,8 +160,17 @@ class Code:
         arrivals = [np.frombuffer(known, np.int64) for known in self._known.values()]
         for text in self._texts:
             arrivals += text.branches.targets, text.short.targets, text.operands.targets
-        self._arrivals = in_order(np.sort(np.concatenate(arrivals)))
+        all_arrivals = np.sort(np.concatenate(arrivals))
+        self._arrivals = in_order(all_arrivals)
         self._decoded = flows
+        functions, _, ends, _ = flows.returned_to()
+        own = self.functions.indices(ends - 1) == functions
+        self._returns = in_order(np.sort(ends[own]))
+        texts = [(text.address, text.code) for text in self._texts]
+        parts = [each.targets for each in self._from_parts]
+        self.straight = straight(
+            self.functions, flows, texts, all_arrivals, parts, self._restartable
+        )
 
     def read(self, address: int, size: int) -> bytes:
         """The code at an address, and less where its segment ends before."""
@@ -187,11 +201,19 @@ class Code:
         targets: list[Target] = []
         if self._arrivals is None or _between(self._arrivals, low, high):
             targets = self._arrived(low, high)
-        function = self.functions.index(low)
-        if function is not None:
-            returns = self.flow(function).returns
-            targets += [Target(at, TargetKind.RETURN) for at in range(low, high) if at in returns]
+        targets += [Target(at, TargetKind.RETURN) for at in self._returned_to(low, high)]
         return targets
+
+    def _returned_to(self, low: int, high: int) -> list[int]:
+        """The places behind calls of the function that is at `low`."""
+        function = self.functions.index(low)
+        if function is None:
+            return []
+        if self._returns is None:
+            returns = self.flow(function).returns
+            return [at for at in range(low, high) if at in returns]
+        start, end = self.functions.bounds(function)
+        return _between(self._returns, max(low, start + 1), min(high, end + 1))
 
     def _arrived(self, low: int, high: int) -> list[Target]:
         """Those that are not behind a call."""
@@ -278,7 +300,7 @@ class Code:
         source = self.functions.index(end - 1)
         if source is None or self._judge(target, end) is not TargetKind.BRANCH:
             return None
-        return Jump(target, end, source, end in self.flow(source).returns)
+        return Jump(target, end, source, is_call=bool(self._returned_to(end - 1, end + 1)))
 
     @cached_property
     def _from_parts(self) -> list[Candidates]:
@@ -295,6 +317,9 @@ class Code:
         function = self.functions.index(end - 1)
         if function is None:
             return None if self.is_linkage(end - 1) else TargetKind.UNCOVERED
+        if self._decoded:  # the candidates that are no branches are gone
+            decoded_to = int(self._decoded.ends[function])
+            return TargetKind.BRANCH if end <= decoded_to else TargetKind.UNCOVERED
         decoded = self.flow(function)
         if end > decoded.end:
             return TargetKind.UNCOVERED
@@ -334,7 +359,7 @@ class Code:
 
 def _possible(functions: Functions, flows: Flows, candidates: Candidates) -> Candidates:
     """The candidates without those in decoded code that end with no branch to the same place."""
-    sources, ends, targets = flows.branches()
+    sources, _, ends, targets = flows.branches()
     own = functions.indices(ends - 1) == sources  # a function may lie inside another one
     order = np.argsort(ends[own])
     ends, targets = np.append(ends[own][order], -1), np.append(targets[own][order], -1)

@@ -131,6 +131,10 @@ def has_bytes_of_entry(exits: Exits, leaving: Exit) -> bool:
 def exits_of(code: Code, address: int) -> Exits:
     """The exits of the function that is entered at this address."""
     entry = best_opening(code, address)
+    alone = code.straight.alone.get(address)
+    if alone and all(map(code.is_entry_row, alone.returns)):
+        returns = [(at, ExitKind.RETURN) for at in alone.returns]
+        return Exits(entry, tuple(_opened(code, entry, returns)), again=alone.again)
     try:
         bodies = _bodies(code, address)
         exits = [each for body in bodies for each in _exits(code, body, bodies)]
@@ -292,6 +296,12 @@ def best_exit(code: Code, at: int) -> Opening | Closed:
 
 def _best(code: Code, at: int, low: int) -> Opening | Closed:
     """The best opening of an exit that changes no byte before `low`."""
+    if at in code.straight.tails:
+        return Opening(Way.TARGET, at, code.read(at, NEAR_LENGTH), NEAR_LENGTH, (), ())
+    start = code.straight.returns.get(at, low - 1)
+    if start >= low:
+        way = Way.PADDING if start == at else Way.BEFORE
+        return Opening(way, start, code.read(start, at + 1 - start), NEAR_LENGTH, (), ())
     turned_down: list[TurnedDown] = []
     for opening in _ways(code, at, low):
         if isinstance(opening, Opening):

@@ -140,6 +140,9 @@ class Closed(NamedTuple):
 
 def best_opening(code: Code, address: int) -> Opening | Closed:
     """The best way to open an address, which is the start of an instruction."""
+    size = code.straight.entries.get(address)
+    if size:
+        return Opening(Way.JUMP, address, code.read(address, size), NEAR_LENGTH, (), ())
     function = code.functions.index(address)
     reason = against(code, address)
     if function is None or reason:

@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 
 import capstone
 import numpy as np
-from capstone.x86_const import X86_INS_INT3, X86_INS_NOP
+from capstone.x86_const import X86_INS_INT3, X86_INS_NOP, X86_INS_RET
 from numpy.typing import NDArray
 
 from markerjit.tuples import NamedTuple
@@ -63,45 +63,90 @@ def flow(code: bytes, address: int) -> Flow:
 class Flows:
     """The flows of functions, as columns. A flow is made when it is asked for, each time.
 
-    ends  where decoding ended, of each function
+    ends   where decoding ended, of each function
+    insns  the instructions of all
+    rows   where those of each function begin, and where the last ones end
     """
 
     ends: Addresses
+    insns: Instructions
+    rows: Addresses
 
     def __init__(self, bodies: Sequence[tuple[int, bytes]]) -> None:
         """`bodies` are the addresses of functions, one at least, and their whole code."""
         self._addresses = [address for address, _ in bodies]
         pieces = list(_pieces(bodies))
-        self._insns = _joined([insns for insns, _ in pieces])
+        self.insns = _joined([insns for insns, _ in pieces])
         counts = np.concatenate([counts for _, counts in pieces])
         behind = np.cumsum(counts)
         self.ends = np.array(self._addresses, np.int64)
         last = behind[counts > 0] - 1
-        self.ends[counts > 0] = self._insns.starts[last] + self._insns.sizes[last]
-        self._rows = [0, *behind.tolist()]
-        self._leading = np.searchsorted(self._insns.leading, self._rows).tolist()
+        self.ends[counts > 0] = self.insns.starts[last] + self.insns.sizes[last]
+        self.rows = np.concatenate([[0], behind])
+        self._rows = self.rows.tolist()
+        self._leading = np.searchsorted(self.insns.leading, self.rows).tolist()
 
     def at(self, place: int) -> Flow:
         """The flow of the function at a place."""
         rows = slice(*self._rows[place : place + 2])
         leading = slice(*self._leading[place : place + 2])
-        return _flow(self._insns.part(rows, leading), self._addresses[place])
+        return _flow(self.insns.part(rows, leading), self._addresses[place])
 
-    def branches(self) -> tuple[Addresses, Addresses, Addresses]:
-        """The direct branches: the places of their functions, the addresses behind them, and their
-        targets."""
-        _, _, leading, kinds, targets = self._insns
-        (direct,) = (kinds & _DIRECT).nonzero()
-        rows = leading[direct]
-        ends = self._insns.starts[rows] + self._insns.sizes[rows]
-        places = np.searchsorted(self._rows, rows, "right") - 1
-        return places, ends, targets[direct].view(np.int64)
+    def branches(self) -> Transfers:
+        """The direct branches."""
+        return self._transfers(self.insns.kinds & _DIRECT > 0)
+
+    def leaps(self) -> Transfers:
+        """Those that are no calls."""
+        return self._transfers(self.insns.kinds & (_DIRECT | _RETURNED_TO) == _DIRECT)
+
+    def returns(self) -> Transfers:
+        """The returns, which have no target."""
+        return self._transfers(self.insns.kinds & _RETURN > 0)
+
+    def returned_to(self) -> Transfers:
+        """The calls, and system calls."""
+        return self._transfers(self.insns.kinds & _RETURNED_TO > 0)
+
+    def _transfers(self, chosen: NDArray[np.bool_]) -> Transfers:
+        rows = self.insns.leading[chosen]
+        starts = self.insns.starts[rows]
+        ends = starts + self.insns.sizes[rows]
+        return Transfers(
+            self.functions_of(rows), starts, ends, self.insns.targets[chosen].view(np.int64)
+        )
+
+    def functions_of(self, rows: Addresses) -> Addresses:
+        """The places of the functions that these instructions are in."""
+        return np.searchsorted(self.rows, rows, "right") - 1
+
+    def have_jumps(self, *, through_slots: bool) -> NDArray[np.bool_]:
+        """Whether each function has indirect jumps; with those that are through a slot of their own
+        or without."""
+        kinds = self.insns.kinds & (_JUMP | _DIRECT | _IMPORT)
+        jumps = kinds == _JUMP
+        if through_slots:
+            jumps |= kinds == _JUMP | _IMPORT
+        has = np.zeros(len(self.ends), bool)
+        has[self.functions_of(self.insns.leading[jumps])] = True
+        return has
 
 
-class _Instructions(NamedTuple):
+class Transfers(NamedTuple):
+    """Transfers of control, as columns: the places of the functions that they are in, where they
+    start and end, and their targets."""
+
+    functions: Addresses
+    starts: Addresses
+    ends: Addresses
+    targets: Addresses
+
+
+class Instructions(NamedTuple):
     """Instructions, as columns.
 
     starts, sizes  of each
+    numbers        capstone's number of what each is
     leading        the rows of those after which another one than the next may be executed
     kinds          what these do
     targets        where the direct branches of these lead
@@ -109,28 +154,29 @@ class _Instructions(NamedTuple):
 
     starts: Addresses
     sizes: NDArray[np.uint8]
+    numbers: NDArray[np.uint16]
     leading: Addresses
     kinds: NDArray[np.uint8]
     targets: NDArray[np.uint64]
 
-    def part(self, rows: slice, leading: slice) -> _Instructions:
+    def part(self, rows: slice, leading: slice) -> Instructions:
         """These rows, and those of the leading ones."""
-        return _Instructions(
-            self.starts[rows], self.sizes[rows], self.leading[leading] - rows.start,
+        return Instructions(
+            self.starts[rows], self.sizes[rows], self.numbers[rows],
+            self.leading[leading] - rows.start,
             self.kinds[leading], self.targets[leading],
         )  # fmt: skip
 
 
-def _flow(insns: _Instructions, address: int) -> Flow:
-    columns = [column.tolist() for column in insns]
-    starts, lengths = columns[:2]
+def _flow(insns: Instructions, address: int) -> Flow:
+    starts, lengths, _, *leading = (column.tolist() for column in insns)
     branches: dict[int, int] = {}
     leaps: list[tuple[int, int]] = []
     returns: list[int] = []
     jumps: list[int] = []
     imports: list[int] = []
     rets: list[int] = []
-    for row, kind, target in zip(*columns[2:], strict=True):
+    for row, kind, target in zip(*leading, strict=True):
         start = starts[row]
         end = start + lengths[row]
         if kind & _RETURNED_TO:
@@ -152,7 +198,7 @@ def _flow(insns: _Instructions, address: int) -> Flow:
 # ---- decoding ------------------------------------------------------------------------------------
 
 
-def _pieces(bodies: Sequence[tuple[int, bytes]]) -> Iterator[tuple[_Instructions, Addresses]]:
+def _pieces(bodies: Sequence[tuple[int, bytes]]) -> Iterator[tuple[Instructions, Addresses]]:
     """The instructions of functions that were decoded together, and how many each of them has."""
     first = 0
     while first < len(bodies):
@@ -171,7 +217,7 @@ def _pieces(bodies: Sequence[tuple[int, bytes]]) -> Iterator[tuple[_Instructions
             first += 1
 
 
-def _together(bodies: Sequence[tuple[int, bytes]]) -> tuple[_Instructions, Addresses]:
+def _together(bodies: Sequence[tuple[int, bytes]]) -> tuple[Instructions, Addresses]:
     """The instructions of these functions, up to the first one whose last instruction does not end
     where the function ends; and how many each of them has.
 
@@ -193,16 +239,16 @@ def _together(bodies: Sequence[tuple[int, bytes]]) -> tuple[_Instructions, Addre
     return insns._replace(starts=insns.starts + moves, targets=targets), counts
 
 
-def _joined(pieces: Sequence[_Instructions]) -> _Instructions:
+def _joined(pieces: Sequence[Instructions]) -> Instructions:
     firsts = np.cumsum([0, *(len(piece.starts) for piece in pieces)]).tolist()
     moved = [
         piece._replace(leading=piece.leading + first)
         for piece, first in zip(pieces, firsts, strict=False)
     ]
-    return _Instructions._make(map(np.concatenate, zip(*moved, strict=True)))
+    return Instructions._make(map(np.concatenate, zip(*moved, strict=True)))
 
 
-def _decoded(code: bytes, address: int) -> _Instructions:
+def _decoded(code: bytes, address: int) -> Instructions:
     """The instructions from the first byte on, as far as they can be decoded."""
     array = ctypes.POINTER(capstone._cs_insn)()
     count = capstone._cs.cs_disasm(
@@ -218,7 +264,7 @@ def _decoded(code: bytes, address: int) -> _Instructions:
         capstone._cs.cs_free(array, count)
 
 
-def _columns(insns: NDArray[np.void]) -> _Instructions:
+def _columns(insns: NDArray[np.void]) -> Instructions:
     """A copy of what is needed of capstone's array."""
     kinds = _kinds()[insns["id"]]
     (leading,) = kinds.nonzero()
@@ -233,7 +279,8 @@ def _columns(insns: NDArray[np.void]) -> _Instructions:
     by_slot = [b"[rip" in text.partition(b"\0")[0] for text in operands[others].tolist()]
     kinds[others[np.array(by_slot, bool)]] |= _IMPORT
     starts, lengths = insns["address"].copy(), insns["size"].astype(np.uint8)
-    return _Instructions(starts, lengths, leading, kinds, targets)
+    numbers = insns["id"].astype(np.uint16)
+    return Instructions(starts, lengths, numbers, leading, kinds, targets)
 
 
 @cache
@@ -285,6 +332,13 @@ def is_padding(code: bytes) -> bool:
 
 
 _PADDING = (X86_INS_NOP, X86_INS_INT3)
+RET = X86_INS_RET
+"""Capstone's number of a return."""
+
+
+def are_no_ops(numbers: NDArray[np.uint16]) -> NDArray[np.bool_]:
+    """Whether instructions with these numbers are what paddings are made of."""
+    return np.isin(numbers, _PADDING)
 
 
 @lru_cache(_PADDINGS)

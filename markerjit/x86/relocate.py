@@ -239,6 +239,13 @@ def _goes_on(mnemonic: str, operands: str, code: bytes) -> bool | None:
     return goes_on
 
 
+def is_plain(code: bytes) -> bool:
+    """Whether an instruction is copied as it is, to any address, and the next one follows; and so
+    are all others with its number, without prefixes and operands relative to rip."""
+    (insn,) = decoder().disasm(code, 0)
+    return bool(_goes_on_verbatim(code)) and not insn.mnemonic.startswith(TRANSFERS)
+
+
 TRANSFERS = ("j", "lcall", "ljmp", "loop", "call", "ret", "iret", "sys", "int", "ud", "hlt", "nop")
 """What mnemonics begin with that say too little of an instruction: it may go on elsewhere, or is a
 no-op."""

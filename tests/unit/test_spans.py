@@ -174,6 +174,53 @@ taken_label:
     jmp *%rax
     end tail
 
+    begin handed_on
+    mov %edi, %eax
+    add $100000, %eax
+    add $100001, %eax
+    .byte 0xe9  # jmp plain
+    .long plain - . - 4
+    end handed_on
+
+    begin entered_tail
+    mov %edi, %eax
+    add $100000, %eax
+    .byte 0xe9  # jmp plain
+    .byte (plain - entered_tail - 12) & 0xff
+in_displacement:
+    .byte (plain - entered_tail - 12) >> 8 & 0xff, 0xff, 0xff
+    end entered_tail
+
+    begin enters_tail
+    cmpl $7, %edi
+    je in_displacement
+    ret
+    end enters_tail
+
+    begin reads_itself
+    mov reads_itself + 2(%rip), %ecx
+    ret
+    end reads_itself
+
+    begin dead_behind
+    xor %eax, %eax
+    ret
+    nop
+    mov $1, %eax
+    ret
+    end dead_behind
+
+    .p2align 12
+    .skip 4096 - 9, 0x90
+crossing: .type crossing, @function
+    .cfi_startproc
+    mov %edi, %eax
+    mov $1, %edx
+    ret
+    .skip 8, 0x90
+    .cfi_endproc
+    .size crossing, . - crossing
+
     begin restarted
     xor %eax, %eax
 sequence:
@@ -213,11 +260,6 @@ table:
 global: .quad 0
     .quad pointed_at
 """
-
-
-@pytest.fixture(scope="module")
-def stripped(labels_and_code: tuple[dict[str, int], Code, Path]) -> Path:
-    return labels_and_code[2]
 
 
 @pytest.fixture(scope="module")
@@ -282,10 +324,15 @@ def test_nothing_leads_into_straight_code(labels: dict[str, int], code: Code) ->
     assert code.targets(labels["plain"] + 1, labels["plain"] + 8) == []
 
 
-def test_answers_are_the_same_where_many_are_expected(code: Code, stripped: Path) -> None:
-    with FileImage(str(stripped)) as image:
-        expecting = Code(image)
-    expecting.expect(len(expecting.functions))
+@pytest.fixture(scope="module")
+def expecting(labels_and_code: tuple[dict[str, int], Code, Path]) -> Code:
+    with FileImage(str(labels_and_code[2])) as image:
+        code = Code(image)
+    code.expect(len(code.functions))
+    return code
+
+
+def test_answers_are_the_same_where_many_are_expected(code: Code, expecting: Code) -> None:
     low, high = int(code.functions.starts[0]), int(code.functions.ends[-1]) + 16
 
     for at in range(low, high):
@@ -293,6 +340,20 @@ def test_answers_are_the_same_where_many_are_expected(code: Code, stripped: Path
         assert expecting.jumps_into(at, at + 5) == code.jumps_into(at, at + 5)
         assert best_opening(expecting, at) == best_opening(code, at)
         assert exits_of(expecting, at) == exits_of(code, at)
+
+
+def test_usual_shapes_are_known_before_they_are_asked_for(
+    labels: dict[str, int], expecting: Code
+) -> None:
+    entries, returns, tails, alone = expecting.straight
+
+    assert entries[labels["plain"]] == 8
+    assert labels["entered"] not in entries  # something leads into it
+    assert labels["short"] not in entries
+    assert returns[labels["short"] + 2] == labels["short"] + 2  # padding is behind it
+    assert labels["plain"] in alone
+    assert labels["handed_on"] not in alone
+    assert tails == {labels["handed_on"] + 12}
 
 
 @pytest.mark.parametrize(
