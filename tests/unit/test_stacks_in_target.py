@@ -324,6 +324,20 @@ def test_a_rule_that_was_found_is_not_looked_up_again(made: Callable[..., Made])
     assert kept.seen(registers) == stack
 
 
+def test_the_rule_of_a_return_is_not_looked_up_again(made: Callable[..., Made]) -> None:
+    """The frame pointer is restored by then, from a place that is below the stack pointer. Rows
+    still name it."""
+    kept = made(Rule(Kind.STACK, 1, 5), Rule(Kind.FRAME, 2, 2), Rule(Kind.OUTERMOST))
+    kept.put({0: kept.stack + 0x40, 0x20: CODE + 0x120, 0x40: 5, 0x48: CODE + 0x220})
+    registers = Registers(CODE + 0x10, kept.stack + 0x20, 7)
+    stack = kept.walk(registers)
+    assert len(stack.addresses) == 3 and stack.end is StackEnd.OUTERMOST
+
+    kept.walks.own.store.write(STACKS_RULES + 32, bytes(0x100))
+
+    assert kept.seen(registers) == stack
+
+
 def test_a_rule_of_another_directory_is_not_used(made: Callable[..., Made]) -> None:
     """Not even that of the one whose number has the same lower bits."""
     walks = (before := made(Rule(Kind.STACK, 2), Rule(Kind.OUTERMOST))).walks

@@ -327,7 +327,9 @@ static inline int by_recent(struct walk *walk, struct mj_frame *frame, uint64_t 
 
     if (!(walk->wholes[number / 64] >> number % 64 & 1) && !becomes_whole(walk, number))
         return LOOK_UP;
-    if (saved < frame->rsp || cfa <= saved || cfa % WORD ||
+    /* Behind the instruction that restores the frame pointer, its place is below the stack
+       pointer, and rows still name it: so at the return of nearly every function. */
+    if (cfa <= frame->rsp || cfa <= saved || saved < walk->low || cfa % WORD ||
         (cfa > walk->high && !reaches(walk, cfa)))
         return mj_recent_is_outermost(word) ? MJ_END_OUTERMOST : LOOK_UP;
     const uint64_t rip = ((const volatile uint64_t *)cfa)[-1];
