@@ -68,7 +68,6 @@ class AddingUp(Gathering[Words]):
             from markerjit.session.addresses import AddressNames
 
             self._names = AddressNames(target)
-            self._names.prepare()
         self._before: Totals | None = None
 
     def read(self) -> Answers:
@@ -88,6 +87,7 @@ class AddingUp(Gathering[Words]):
         """With the stacks of keys, and with the names of pointers, which are looked up as long as
         the process runs."""
         if self._names is not None:
+            self._names.look()
             answers = with_names(answers, self.shape.key, self._names.of)
         if self._stacks is None:
             return answers

@@ -1,24 +1,22 @@
 """The sites of allocations by number: immediate callers, or whole stacks.
 
-A site gets its name as soon as it is seen: a library may be unloaded, and at the end the process
-may be gone. A stack begins with the caller of the allocating function, whose own frames say nothing
-of who asked. Two numbers of one stack are one site.
+Names are those of the objects that were seen at an address: a library may be unloaded, and at the
+end the process may be gone. A stack begins with the caller of the allocating function, whose own
+frames say nothing of who asked. Two numbers of one stack are one site.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 
 import markerjit.abi as abi
 from markerjit.allocations.summary import CallSite
 from markerjit.elf.demangle import demangled
-from markerjit.errors import MarkerError
+from markerjit.frames import UNKNOWN_OBJECT
+from markerjit.session.seen_code import SeenCode
 from markerjit.session.target import Target
 from markerjit.session.walked import WalkedStacks
 from markerjit.unwind.frames import Frame, WalkedStack
-from markerjit.unwind.names import FrameNames
-from markerjit.unwind.objects import ProcessCode
 from markerjit.unwind.walk import StackEnd
 
 
@@ -35,16 +33,12 @@ class Sites:
         """`stacks` where a site is a stack, of so many frames at most; else it is an immediate
         caller. `markers` are names by their numbers."""
         self._markers = markers
-        self._target = target
         self._stacks = stacks
         self._depth = depth
         self._known: dict[int, CallSite] = {}
-        self._maps_text = ""
-        self._names: FrameNames | None = None
+        self._code = SeenCode(target)
         self.look()
         self._lost_before = stacks.lost if stacks else 0
-        with suppress(MarkerError):  # so that objects are known if the process ends soon
-            self._look()
 
     @property
     def lost(self) -> int:
@@ -52,9 +46,11 @@ class Sites:
         return self._stacks.lost - self._lost_before if self._stacks else 0
 
     def look(self) -> None:
-        """See what is mapped now, so that stacks are walked, and named, by that."""
+        """See what is mapped now, so that stacks are walked, and sites named, by that."""
         if self._stacks:
             self._stacks.look()
+        if self._code.look():
+            self._known.clear()
 
     def of(self, key: int) -> CallSite:
         """The site with a key: an address, or the number of a stack or of a marker."""
@@ -81,26 +77,10 @@ class Sites:
         return _site_of(frames[0])._replace(stack=WalkedStack(frames, end))
 
     def _site(self, address: int) -> CallSite:
-        with suppress(MarkerError, OSError):  # the process has ended, and so its names
-            for _ in range(2):
-                if self._names:
-                    frame = self._names.frame(address, exact=False)
-                    if frame.object:
-                        return _site_of(frame)
-                if not self._look():
-                    break
-        return CallSite(address, f"{address:#x}")
-
-    def _look(self) -> bool:
-        """Look at what is mapped now; whether something came or went since the last look."""
-        target = self._target
-        target.look()
-        if self._names and target.seen.maps_text == self._maps_text:
-            return False
-        self._maps_text = target.seen.maps_text
-        code = ProcessCode(target.memory.read, target.seen.maps)
-        self._names = FrameNames(target.pid, code, outlives=True)
-        return True
+        frame = self._code.frame(address)
+        if frame.object == UNKNOWN_OBJECT:
+            return CallSite(address, f"{UNKNOWN_OBJECT} {address:#x}")
+        return _site_of(frame)
 
 
 def _site_of(frame: Frame) -> CallSite:

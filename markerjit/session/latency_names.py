@@ -32,7 +32,6 @@ class KeyNames:
             from markerjit.session.addresses import AddressNames
 
             self._addresses = AddressNames(turn.target)
-            self._addresses.prepare()
         if Type.STACK in types:
             from markerjit.session.walked import WalkedStacks
 
@@ -51,6 +50,7 @@ class KeyNames:
             latencies = with_stacks(latencies, self._parts, self._stacks.of)
         if self._addresses is None:
             return latencies
+        self._addresses.look()
         return latencies._replace(rows=tuple(map(self._with_names, latencies.rows)))
 
     def named_each(self, rows: Mapping[int, LatencyRow], *, is_over: bool) -> dict[int, LatencyRow]:
@@ -64,6 +64,7 @@ class KeyNames:
                 for number, row in rows.items()
             }
         if self._addresses is not None:
+            self._addresses.look()
             rows = {number: self._with_names(row) for number, row in rows.items()}
         return dict(rows)
 

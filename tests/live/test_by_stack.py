@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 
 import markerjit
 from markerjit import StackEnd, WalkedStack
+from markerjit.session.allocation_sites import Sites
 from markerjit.session.walked import WalkedStacks
 from tests.support.commands import cli, one_line, running
 from tests.support.loading import Loading, build
@@ -236,6 +238,75 @@ def test_another_reader_does_not_name_what_it_has_not_seen(loading: Any) -> None
 
     assert ["leaf", "[unknown object]", "[unknown object]", "main"] in labels
     assert not any("six" in each or "one" in each for each in labels)
+
+
+# ---- the same of single addresses ----------------------------------------------------------------
+
+
+def callers(answers: Any) -> Counter:
+    """How many events had each name of a caller, without its distance and address."""
+    counts: Counter = Counter()
+    for row in answers.rows:
+        counts[row.names[0].rpartition("+")[0] or row.names[0].rpartition(" ")[0]] += row.events
+    return counts
+
+
+@contextmanager
+def leaves_by_caller(pid: int) -> Iterator[markerjit.AddingUp]:
+    with markerjit.attach(pid) as session, session.aggregate(
+        "func:leaf", "count()", by="caller"
+    ) as adding:  # fmt: skip
+        yield adding
+
+
+def test_a_caller_in_an_object_that_came_later_has_a_name(loading: Any) -> None:
+    with leaves_by_caller(loading.pid) as adding:
+        loading.ask("one.so", "hit", "hit")
+        assert callers(adding.read()) == {"one": 2}
+
+
+def test_a_caller_whose_object_has_gone_keeps_its_name(loading: Any) -> None:
+    loading.ask("one.so")
+    with leaves_by_caller(loading.pid) as adding:
+        loading.ask("hit", "close")
+    assert callers(adding.read()) == {"one": 1}
+
+
+def test_an_address_at_which_two_objects_were_has_the_name_of_neither(loading: Any) -> None:
+    loading.ask("one.so")
+    with leaves_by_caller(loading.pid) as adding:
+        loading.ask(*["hit"] * 3)
+        assert callers(adding.read()) == {"one": 3}
+        swapped(loading)
+        loading.ask(*["hit"] * 5)
+        assert callers(adding.read()) == {"[unknown object]": 8}
+    assert callers(adding.read()) == {"[unknown object]": 8}
+
+
+def test_an_object_that_comes_back_to_its_place_has_its_name(loading: Any) -> None:
+    loading.ask("one.so", "hit")
+    place = mapped(loading.pid, "one.so")
+    with leaves_by_caller(loading.pid) as adding:
+        loading.ask("hit", "close")
+        adding.read()
+        loading.ask("one.so", "hit")
+        assert mapped(loading.pid, "one.so") == place, "it came to another place"
+        assert callers(adding.read()) == {"one": 2}
+
+
+def test_sites_of_allocations_are_named_in_the_same_way(loading: Any) -> None:
+    loading.ask("one.so")
+    with markerjit.attach(loading.pid) as session:
+        target = session._switcher.target
+        address = mapped(loading.pid, "one.so") + 0x1000 + 1
+        sites = Sites(target, None, 0, {})
+        before = sites.of(address)
+        swapped(loading)
+        sites.look()
+        after = sites.of(address)
+
+    assert os.path.basename(before.object) == "one.so"
+    assert (after.function, after.object) == (f"[unknown object] {address:#x}", "")
 
 
 def mapped(pid: int, name: str) -> int:
