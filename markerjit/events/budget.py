@@ -17,7 +17,7 @@ docs/decisions/0045-brakes.md
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from markerjit.arena.arena import Arena
 from markerjit.model import Mode
@@ -99,12 +99,14 @@ class _Share:
 
 
 class Budget:
-    """The budget of the markers of a stream, whose records have these types."""
+    """The budget of the markers of a stream, whose records have these types. `waiting` says how
+    many records are in the rings that nobody has counted yet."""
 
     def __init__(
         self,
         arena: Arena,
         types: Mapping[int, RecordType],
+        waiting: Callable[[], Mapping[int, int]] = dict,
         *,
         processor_ns: Callable[[int], int] | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
@@ -113,16 +115,17 @@ class Budget:
         self.cuts: list[Cut] = []
         self.is_spent = False
         self._arena = arena
+        self._waiting = waiting
         self._processor_ns = processor_ns or _processor_ns
         self._now_ns = now_ns
         kinds = {id: kind for id, kind in types.items() if kind.brakes.budget}
+        self._began = self._processor_ns(arena.pid) if kinds else 0
         counted = self._counted(kinds)
         self._shares: dict[int, _Share] = {}
         if kinds:
             at = (prices or Prices.measured)()
             self._shares = {id: _Share(kind, counted[id], at) for id, kind in kinds.items()}
         self._percent = min((kind.brakes.budget or 0 for kind in kinds.values()), default=0.0)
-        self._used = self._processor_ns(arena.pid) if kinds else 0
         self._due = now_ns() + _INTERVAL_NS
 
     def look(self) -> None:
@@ -131,15 +134,19 @@ class Budget:
         if not self._shares or self.is_spent or now < self._due:
             return
         self._due = now + _INTERVAL_NS
-        used = self._processor_ns(self._arena.pid)
-        if used - self._used >= _LEAST_NS:
+        began = self._processor_ns(self._arena.pid)
+        if began - self._began >= _LEAST_NS:
             self._note_arrivals()
-            self._keep(used - self._used, now)
-            self._used = used
+            # This thread may have been without a CPU while it counted: all of that is in the time.
+            self._keep(self._processor_ns(self._arena.pid) - self._began, now)
+            self._began = began
 
-    def _counted(self, markers: Mapping[int, object]) -> dict[int, int]:
+    def _counted(self, markers: Collection[int]) -> dict[int, int]:
+        if not markers:
+            return {}
         counters, held_back = self._arena.counters.of_all(markers), self._arena.braking.held_back
-        return {id: counters[id].hits + held_back(id) for id in markers}
+        waiting = self._waiting()  # of another sample by the time that they are taken out
+        return {id: counters[id].hits + held_back(id) + waiting.get(id, 0) for id in markers}
 
     def _note_arrivals(self) -> None:
         for id, counted in self._counted(self._shares).items():
@@ -157,7 +164,8 @@ class Budget:
             return
         thinned: dict[int, _Share] = {}
         while self._spent_ns() > allowed:
-            left = {id: each for id, each in self._shares.items() if each.halvings < MOST_HALVINGS}
+            left = {id: each for id, each in self._shares.items()
+                    if each.halvings < MOST_HALVINGS and each.arrived}  # fmt: skip
             if not left:
                 break
             id = max(left, key=lambda id: left[id].spent_ns)
@@ -165,6 +173,8 @@ class Budget:
             thinned[id].halvings += 1
         for id, share in thinned.items():
             self._arena.braking.set_highest(id, share.sample.highest)
+            # What came until now was of the larger sample: each stands for fewer events.
+            share.counted = self._counted([id])[id]
             self.cuts.append(Cut(now, percent, share.kind.marker, str(share.sample)))
         if not thinned:
             self.is_spent = True

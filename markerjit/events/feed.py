@@ -113,7 +113,6 @@ class Feed:
         self.stopped = self.target_ended = False
         self.unmatched = self.held_back = 0
         self.bounds = bounds or Bounds()
-        self._budget = Budget(arena, self.types)
         self._arena = arena
         self._alive = alive
         self._claim = Claim(renew, held)
@@ -137,6 +136,7 @@ class Feed:
         else:
             self._note_counts()
             self._rings.start()
+        self._budget = Budget(arena, self.types, self._rings.waiting)
 
     # ---- its end ---------------------------------------------------------------------------------
 

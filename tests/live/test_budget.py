@@ -52,9 +52,9 @@ def test_busy_marker_is_thinned_and_then_switched_off(target: Callable) -> None:
 def test_marker_that_was_thinned_goes_on_and_others_see_it(
     target: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A tenth of the turns: 6 ns a turn where they are recorded, by these prices, and 0.6 where
-    # not. A turn takes 3 to 30 ns: 20 % is in between on a fast machine and on a slow one.
-    monkeypatch.setattr(Prices, "measured", lambda: Prices(60, 6))
+    # A tenth of the turns: 24 ns a turn where they are recorded, by these prices, and 0.6 where
+    # not. A turn takes 3 to 100 ns: 20 % is in between on a fast machine and on a slow one.
+    monkeypatch.setattr(Prices, "measured", lambda: Prices(240, 6))
     program = target("truth_keys", "1")
     program.ask("resume")
     with (

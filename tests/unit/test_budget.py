@@ -27,6 +27,7 @@ class Process:
         self.rates = rates
         self.highest = dict.fromkeys(rates, WHOLE - 1)
         self.hits = dict.fromkeys(rates, 0.0)
+        self.waiting: dict[int, int] = {}
         self.now = self.used = 0
         self.counters = self.braking = self.markers = self
         self._mode = [*Mode].index(mode) + 1
@@ -51,7 +52,7 @@ class Process:
         for id in self.rates:
             self.highest[id] = brakes.highest
         return Budget(
-            self, types,  # type: ignore[arg-type]
+            self, types, lambda: self.waiting,  # type: ignore[arg-type]
             processor_ns=lambda pid: self.used, now_ns=lambda: self.now,
             prices=(lambda: prices) if prices else None,
         )  # fmt: skip
@@ -94,6 +95,61 @@ def test_probes_are_thinned_until_they_keep_to_it() -> None:
     assert process.highest[1] == Sample(1, 16).highest
     assert after <= 0.01
     assert not budget.is_spent
+
+
+def test_events_that_came_before_a_smaller_sample_was_in_force_are_not_of_it() -> None:
+    """The controller was without a CPU between its look at the counters and its cut."""
+    process = Process({1: 1_000_000})
+    budget = process.budget("1%")
+    late = process.set_highest
+
+    def cut(marker: int, highest: int) -> None:
+        process.hits[marker] += 20_000
+        late(marker, highest)
+
+    process.set_highest = cut  # type: ignore[method-assign]
+    process.run(budget)
+    process.run(budget)
+
+    assert [cut.sample for cut in budget.cuts] == ["1/16"]
+
+
+def test_records_that_wait_in_rings_are_of_the_sample_by_which_they_were_recorded() -> None:
+    process = Process({1: 1_000_000})
+    budget = process.budget("1%")
+    process.waiting = {1: 1_000_000}
+    process.hits[1] = -1_000_000  # which come when the reader has taken them out
+    process.run(budget)
+    process.waiting = {}
+    process.hits[1] += 1_000_000
+    process.run(budget)
+
+    assert [(cut.sample, cut.percent) for cut in budget.cuts] == [("1/16", 6.0)]
+
+
+def test_time_that_passes_while_events_are_counted_is_of_the_process() -> None:
+    process = Process({1: 100_000})
+    budget = process.budget("1%")
+    count = process.of_all
+
+    def slow(markers: Any) -> dict[int, Any]:
+        process.used += SECOND
+        process.hits[1] += 100_000
+        return count(markers)
+
+    process.of_all = slow  # type: ignore[method-assign]
+    process.run(budget)
+
+    assert budget.cuts == []
+
+
+def test_a_marker_without_events_is_not_thinned() -> None:
+    process = Process({1: 10_000_000, 2: 0})
+    budget = process.budget("0.1%")
+    process.run(budget)
+
+    assert {cut.marker for cut in budget.cuts} == {"m1"}
+    assert process.highest[2] == WHOLE - 1
 
 
 @pytest.mark.parametrize(
