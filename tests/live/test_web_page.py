@@ -162,6 +162,27 @@ def test_stages_are_made_by_key_and_by_dragging_and_changed_bytes_are_framed(
         assert seen.errors == []
 
 
+def test_a_slider_that_was_dragged_and_put_back_follows_the_stages_again(
+    chromium, target: Callable
+) -> None:
+    """A slider whose value is the same in the end tells its page of no change."""
+    from playwright.sync_api import expect
+
+    program = target("truth_threads", "1", "--rate", "500")
+
+    with served("watch", program.pid) as page, Visitor(chromium, page.url) as seen:
+        seen.choose()
+        seen.choose_mode("int3")
+        seen.press("n", "n makes the next")
+        seen.shows("#stages-made", "^0 of 3 made$")
+        drag(seen, "#stage", 0, 1, 0)
+        seen.page.get_by_role("button", name=LOOP, exact=True).focus()
+        seen.press("n", "^stage 1 is made")
+
+        expect(seen.page.locator("#stage")).to_have_value("1")
+        assert seen.errors == []
+
+
 NOTE_FRAMED = """() => {
     window.framed = [];
     new MutationObserver(() => {
@@ -171,8 +192,8 @@ NOTE_FRAMED = """() => {
 """A frame lasts for seconds, and a busy browser may show it for less than a look of ours."""
 
 
-def drag(seen: Visitor, selector: str, start: float, end: float) -> None:
-    """Drag the thumb of a slider between these parts of its length."""
+def drag(seen: Visitor, selector: str, start: float, *ways: float) -> None:
+    """Drag the thumb of a slider from one of these parts of its length to the next ones."""
     slider = seen.page.locator(selector)
     slider.scroll_into_view_if_needed()
     box = slider.bounding_box()
@@ -185,7 +206,8 @@ def drag(seen: Visitor, selector: str, start: float, end: float) -> None:
     y = box["y"] + box["height"] / 2
     seen.page.mouse.move(x(start), y)
     seen.page.mouse.down()
-    seen.page.mouse.move(x(end), y, steps=5)
+    for end in ways:
+        seen.page.mouse.move(x(end), y, steps=5)
     seen.page.mouse.up()
 
 
