@@ -49,6 +49,13 @@ _PATTERN = (
 )
 
 
+def is_preset(options: argparse.Namespace, name: str) -> bool:
+    """Whether an option has the value that was set as its default (defaults.py), and not one of the
+    command line. Where it has no meaning, such a value is no mistake."""
+    preset = getattr(options, "preset", {})
+    return name in preset and preset[name] is getattr(options, name)
+
+
 def add_pattern(
     parser: argparse.ArgumentParser,
     *,

@@ -77,11 +77,13 @@ def apply(parser: argparse.ArgumentParser, command: str) -> None:
     """Give the options of a command these defaults. Raises Refused for a value that its option
     does not take."""
     options = {name: action for action in parser._actions for name in action.option_strings}
+    preset: dict[str, Any] = {}
     for setting in settings():
         action = options.get(f"--{setting.key}")
         is_for = command in _OF.get(setting.key, (command,)) and not setting.command
         if action is not None and (is_for or setting.command == command):
-            parser.set_defaults(**{action.dest: _converted(action, setting)})
+            preset[action.dest] = _converted(action, setting)
+    parser.set_defaults(**preset, preset=preset)
 
 
 def path() -> str:

@@ -218,10 +218,14 @@ def template_of(options: argparse.Namespace) -> markerjit.LineTemplate | None:
     """The template of the lines that are printed; None for the usual ones. Raises Refused for one
     that makes no sense, or has nothing to print."""
     text = options.format if "{" in (options.format or "") else None
-    if text is None and options.columns is None:
+    columns = options.columns
+    if columns and arguments.is_preset(options, "columns"):
+        is_else = options.json or options.output or getattr(options, "stats", False)
+        columns = None if is_else or text else columns
+    if text is None and columns is None:
         return None
     given = "--format" if text else "--columns"
-    if text and options.columns:
+    if text and columns:
         raise markerjit.Refused("--columns and a template both arrange a line; leave out one")
     for option, is_given in {
         "--json": options.json, "-o": options.output, "--stats": getattr(options, "stats", False),
@@ -230,7 +234,7 @@ def template_of(options: argparse.Namespace) -> markerjit.LineTemplate | None:
             raise markerjit.Refused(f"{given} is for lines that are printed; leave out {option}")
     if text:
         return markerjit.LineTemplate(text)
-    return markerjit.LineTemplate.of_columns(options.columns)
+    return markerjit.LineTemplate.of_columns(columns)
 
 
 def _format(text: str) -> str:

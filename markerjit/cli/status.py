@@ -48,7 +48,8 @@ class Look(NamedTuple):
 
 def run(options: argparse.Namespace) -> int:
     """Print what is on; with --json all markers."""
-    if options.every is not None and not options.watch:
+    is_given = options.every is not None and not arguments.is_preset(options, "every")
+    if is_given and not options.watch:
         raise markerjit.Refused("--every says how often --watch looks; give both")
     if options.watch:
         return _watch(options, options.every or _EVERY_S)

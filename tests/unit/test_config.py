@@ -13,6 +13,7 @@ from markerjit.cli import defaults
 from markerjit.cli.main import run
 from markerjit.cli.parser import COMMANDS, command_parser
 from markerjit.errors import Refused
+from tests.support.made_traces import EVENTS, write_trace
 
 
 @pytest.fixture
@@ -67,12 +68,35 @@ def test_what_is_built_in_can_be_written_and_changes_nothing(file: Path) -> None
     assert defaults.BUILT_IN.keys() == defaults.KEYS.keys()
     words = {"read": ("a.ctf",), "flight": ("start", "7", "a"), "trace": ("7",), "top": ("7",)}
     usual = {command: chosen(command, *words[command]) for command in words}
+    for before in usual.values():
+        del before["preset"]
 
     file.write_text("".join(f"{key} = '{value}'\n" for key, value in defaults.BUILT_IN.items()))
 
     for command, before in usual.items():
-        for option, value in chosen(command, *words[command]).items():
-            assert before[option] in (None, value), (command, option)
+        after = chosen(command, *words[command])
+        for option, value in before.items():
+            assert value in (None, after[option]), (command, option)
+
+
+def test_a_default_is_no_mistake_where_it_has_no_meaning(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As an option of the command line it is one."""
+    trace = write_trace(tmp_path / "a.jsonl", EVENTS[:2], {})
+    elsewhere = (["--json"], ["--stats"], ["-o", str(tmp_path / "b.ctf")], ["--format", "{name}"])
+    file.write_text("columns = ['tid', 'name']\nevery = 7\n")
+
+    assert run(["read", trace]) == 0
+    assert capsys.readouterr().out == "812 query_start\n813 kv_get\n"
+    for words in elsewhere:
+        assert run(["read", trace, *words]) == 0, words
+        assert run(["read", trace, *words, "--columns", "tid"]) == 1, words
+    capsys.readouterr()
+    nobody = str(1 << 22)  # above the largest pid
+    assert run(["status", nobody]) == run(["status", nobody, "--every", "1"]) == 1
+    before, after = capsys.readouterr().err.splitlines()
+    assert f"no process {nobody}" in before and "--every says how often" in after
 
 
 def test_how_often_is_of_what_looks_again(file: Path) -> None:
