@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 
 from markerjit.events.aggregates import AggregateRow, Answers, KeyValue, Statistics
 from markerjit.facts import Json
@@ -15,6 +16,8 @@ from markerjit.unwind.frames import WalkedStack
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 """Those that are shown."""
 _WIDTH = 80
+_MOST_EMPTY = 8
+"""Rows of a histogram that are shown one by one where they have no values."""
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 _UNITS = ((1 << 60, "E"), (1 << 50, "P"), (1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"),
           (1 << 10, "K"))  # fmt: skip
@@ -81,7 +84,11 @@ def key_words(key: Sequence[object], names: Sequence[str | None] = ()) -> list[s
 
 
 def _cell(value: object) -> str:
-    return value.labels[-1] if isinstance(value, WalkedStack) else str(value)
+    if not isinstance(value, WalkedStack):
+        return str(value)
+    from markerjit.elf.demangle import demangled  # as its frames below are written
+
+    return demangled(value.labels[-1])
 
 
 def has_stack(keys: Iterable[Sequence[object]]) -> bool:
@@ -120,7 +127,8 @@ def range_words(bucket: Bucket) -> str:
 def histogram_lines(
     histogram: Histogram, label_of: Callable[[Bucket], str] = range_words
 ) -> Iterator[str]:
-    """A line with a bar of blocks for each power of two, in 80 columns."""
+    """A line with a bar of blocks for each power of two, in 80 columns. Many that are empty, as
+    between 0 and the next double, are one line."""
     buckets = list(histogram.buckets())
     labels = [label_of(bucket) for bucket in buckets]
     numbers = [f"{bucket.number:,}" for bucket in buckets]
@@ -128,9 +136,16 @@ def histogram_lines(
     label_width = max(map(len, labels), default=0)
     number_width = max(map(len, numbers), default=0)
     room = max(_WIDTH - 6 - label_width - number_width, 8)
-    for bucket, label, number in zip(buckets, labels, numbers, strict=True):
-        line = f"  {label:>{label_width}}  {number:>{number_width}}  {_bar(bucket, most, room)}"
-        yield line.rstrip()
+    for has_values, run in groupby(
+        zip(buckets, labels, numbers, strict=True), key=lambda row: row[0].number > 0
+    ):
+        rows = list(run)
+        if not has_values and len(rows) > _MOST_EMPTY:
+            yield f"  {'…':>{label_width}}"
+            continue
+        for bucket, label, number in rows:
+            line = f"  {label:>{label_width}}  {number:>{number_width}}  {_bar(bucket, most, room)}"
+            yield line.rstrip()
 
 
 def _bar(bucket: Bucket, most: int, room: int) -> str:

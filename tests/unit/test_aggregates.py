@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from markerjit.abi import AGGREGATE_SIZE, AggregateEntry
 from markerjit.arena.aggregates import ROOM_WITHOUT_KEY, Aggregates, Size
 from markerjit.arena.code import Code
+from markerjit.elf.demangle import demangled
 from markerjit.errors import BadArgument, BadQuestion, Refused
 from markerjit.events.aggregates import (
     AggregateRow,
@@ -30,6 +31,7 @@ from markerjit.events.aggregates import (
     totals_of,
     words_of,
 )
+from markerjit.facts.aggregates import histogram_lines, key_words
 from markerjit.model import CType, Signature, TypeClass
 from markerjit.patch.request import AddUp
 from markerjit.probes.adding import ask_markers
@@ -37,6 +39,8 @@ from markerjit.probes.recorders import Recorders
 from markerjit.questions.aggregates import Asked, Gathered, keys_of, parse_aggregate
 from markerjit.questions.buckets import Histogram, Scale, Sketch
 from markerjit.questions.types import Type
+from markerjit.unwind.frames import Frame, WalkedStack
+from markerjit.unwind.walk import StackEnd
 from markerjit.x86.assemble import assemble_anywhere
 from tests.support.own_arena import (
     DOUBLE,
@@ -780,3 +784,17 @@ def test_aggregate_is_shown_as_it_was_asked() -> None:
     asked = Asked(parse_aggregate("hist(size)").does, "size", "key", "size > 2")
 
     assert str(asked) == "hist(size) by key where size > 2"
+
+
+def test_many_empty_buckets_are_one_line_and_a_few_are_lines_of_their_own() -> None:
+    far = histogram_lines(Histogram(Scale(Type.U64, fine=False), {1: 5, 20: 10}))
+    near = histogram_lines(Histogram(Scale(Type.U64, fine=False), {1: 5, 6: 10}))
+
+    assert [line.split()[:2] for line in far] == [["1", "5"], ["…"], ["[512K,", "1M)"]]
+    assert len([*near]) == 6
+
+
+def test_a_stack_in_a_key_has_its_function_as_the_source_has_it() -> None:
+    stack = WalkedStack((Frame(4096, "/bin/x", 4096, "_Z4halfd", 0),), StackEnd.OUTERMOST)
+
+    assert key_words((stack, 7)) == [demangled("_Z4halfd"), "7"]
