@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import plain_decoder, sizes
+from markerjit.x86.forms import CONDITION_LENGTH, JMP_NEAR, NEAR_LENGTH, SHORT_LENGTH
+from markerjit.x86.windows import CALL_NEAR, TWO_BYTES, words_at
 
 Addresses = NDArray[np.int64]
 
@@ -268,33 +270,52 @@ def _columns(insns: NDArray[np.void]) -> Instructions:
     """A copy of what is needed of capstone's array."""
     kinds = _kinds()[insns["id"]]
     (leading,) = kinds.nonzero()
-    kinds, operands = kinds[leading], insns["op_str"][leading]
-    letters = operands.view("S1").reshape(-1, operands.itemsize)[:, 0]
+    kinds, letters = kinds[leading], insns["letter"][leading]
     is_branch, is_number = kinds & _BRANCH > 0, (letters >= b"0") & (letters <= b"9")
     (direct,) = (is_branch & is_number).nonzero()
     (others,) = (is_branch & ~is_number).nonzero()
-    targets = np.zeros(len(kinds), np.uint64)
-    targets[direct] = [int(text.partition(b"\0")[0], 16) for text in operands[direct].tolist()]
     kinds[direct] |= _DIRECT
-    by_slot = [b"[rip" in text.partition(b"\0")[0] for text in operands[others].tolist()]
+    targets = np.zeros(len(kinds), np.uint64)
+    targets[direct] = _targets(insns, leading[direct])
+    operands = insns["op_str"][leading[others]].tolist()
+    by_slot = [b"[rip" in text.partition(b"\0")[0] for text in operands]
     kinds[others[np.array(by_slot, bool)]] |= _IMPORT
     starts, lengths = insns["address"].copy(), insns["size"].astype(np.uint8)
     numbers = insns["id"].astype(np.uint16)
     return Instructions(starts, lengths, numbers, leading, kinds, targets)
 
 
+def _targets(insns: NDArray[np.void], direct: Addresses) -> NDArray[np.uint64]:
+    """Where direct branches lead: by their displacement, or of those with prefixes by what capstone
+    writes."""
+    sizes, code = insns["size"][direct], insns["bytes"][direct]
+    ends = insns["address"][direct] + sizes
+    first = code[:, 0]
+    near = (sizes == NEAR_LENGTH) & ((first == CALL_NEAR) | (first == JMP_NEAR))
+    condition = (sizes == CONDITION_LENGTH) & (first == TWO_BYTES)
+    targets = ends + code[:, 1].view(np.int8)
+    for chosen, at in ((near, 1), (condition, 2)):
+        (rows,) = chosen.nonzero()
+        targets[rows] = ends[rows] + words_at(code.reshape(-1), rows * code.shape[1] + at)
+    (others,) = (~near & ~condition & (sizes != SHORT_LENGTH)).nonzero()
+    texts = insns["op_str"][direct[others]].tolist()
+    unsigned: NDArray[np.uint64] = targets.view(np.uint64)
+    unsigned[others] = [int(text.partition(b"\0")[0], 16) for text in texts]
+    return unsigned
+
+
 @cache
 def _layout() -> np.dtype[np.void]:
-    """The fields of capstone's `struct cs_insn` that are read."""
-    formats = {"id": "u4", "address": "i8", "size": "u2", "op_str": "S160"}
+    """The fields of capstone's `struct cs_insn` that are read, and the first letter of operands."""
+    formats = {"id": "u4", "address": "i8", "size": "u2", "bytes": "(24,)u1", "op_str": "S160"}
     fields = [getattr(capstone._cs_insn, name) for name in formats]
     for field, format_ in zip(fields, formats.values(), strict=True):
         assert field.size == np.dtype(format_).itemsize
     return np.dtype(
         {
-            "names": [*formats],
-            "formats": [*formats.values()],
-            "offsets": [field.offset for field in fields],
+            "names": [*formats, "letter"],
+            "formats": [*formats.values(), "S1"],
+            "offsets": [*(field.offset for field in fields), capstone._cs_insn.op_str.offset],
             "itemsize": ctypes.sizeof(capstone._cs_insn),
         }
     )

@@ -18,8 +18,8 @@ from markerjit.x86.forms import JMP_NEAR, JMP_SHORT
 
 Addresses = NDArray[np.int64]
 
-_CALL_NEAR = 0xE8
-_TWO_BYTES, _JCC_NEAR = 0x0F, 0x80
+CALL_NEAR = 0xE8
+TWO_BYTES, _JCC_NEAR = 0x0F, 0x80
 _JCC_SHORT = 0x70
 _LOOPS = range(0xE0, 0xE4)
 _XBEGIN = (0xC7, 0xF8)
@@ -56,11 +56,11 @@ def near_branches(code: bytes, address: int) -> Candidates:
     """jmp, jcc, call and xbegin with 32 bits that stay in the code, which stands at `address`."""
     data = np.frombuffer(code, np.uint8)
     behind = data[1:]
-    opcode = (data[:-1] == _TWO_BYTES) & (behind & 0xF0 == _JCC_NEAR)
+    opcode = (data[:-1] == TWO_BYTES) & (behind & 0xF0 == _JCC_NEAR)
     opcode |= (data[:-1] == _XBEGIN[0]) & (behind == _XBEGIN[1])
-    opcode |= (behind == _CALL_NEAR) | (behind == JMP_NEAR)
+    opcode |= (behind == CALL_NEAR) | (behind == JMP_NEAR)
     places = np.flatnonzero(opcode) + 2
-    if data[:1].tolist() in ([_CALL_NEAR], [JMP_NEAR]):
+    if data[:1].tolist() in ([CALL_NEAR], [JMP_NEAR]):
         places = np.concatenate([[1], places])
     return _reached(data, places, address)
 
