@@ -51,7 +51,7 @@ from markerjit.printable import counted
 from markerjit.sites.calling import GENERAL, passed, returned
 from markerjit.sites.discover import mapped_images
 from markerjit.sites.mapped_files import file_of
-from markerjit.sites.names import PREFIX, NameKind, ProbeName, nearest
+from markerjit.sites.names import PREFIX, SUFFIX, NameKind, ProbeName, nearest
 from markerjit.sites.operands import shown
 from markerjit.sites.selection import is_named, is_of_object
 from markerjit.tuples import NamedTuple
@@ -477,4 +477,5 @@ def _refuse(name: ProbeName, entries: FunctionSites, others: Sequence[set[str]])
     if entries.problems:
         raise entries.problems[0]
     names = tuple(PREFIX + text for text in nearest(name.name, *others))
-    raise UnknownMarker(name.text, names, what="function", advice=nameless_words(entries.nameless))
+    asked = name.text.removesuffix(SUFFIX)  # which a latency may have put there
+    raise UnknownMarker(asked, names, what="function", advice=nameless_words(entries.nameless))

@@ -309,6 +309,9 @@ def test_refusals_say_what_to_do(target: Callable) -> None:
 
     one_line(cli("latency", program.pid, "truth_begin", "truth_*"), "leave it out of one end")
     one_line(cli("latency", program.pid, "truth_begin", "truth_nd"), "did you mean truth_end")
+    one_line(
+        cli("latency", program.pid, "func:mian"), "no function matches 'func:mian'; .*func:main"
+    )
     one_line(cli("latency", program.pid, "truth_begin", "truth_end", "--room", "10M"), "--room")
     one_line(cli("latency", program.pid, "truth_begin"), "func:malloc, since no end is named")
     for command in (("latency", program.pid), ("count", program.pid)):
