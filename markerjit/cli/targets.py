@@ -93,6 +93,23 @@ def look_at_each(
     return seen, failed
 
 
+def print_workers(processes: Chosen, views: Iterable[markerjit.Session], remedy: str) -> None:
+    """Say on standard error which processes have workers that are not among those named."""
+    for view in views if processes.by_pid else ():
+        others = set(view.workers) - set(processes.pids)
+        if others:
+            children, execute, are = (
+                ("1 child", "executes", "is")
+                if len(others) == 1
+                else (f"{len(others):,} children", "execute", "are")
+            )
+            output.say(
+                f"markerjit: {children} of process {view.pid} {execute} the same program and {are} "
+                f"left out: {remedy}",
+                error=True,
+            )
+
+
 def print_failed(failed: Iterable[markerjit.Failed]) -> None:
     """Say on standard error which processes were left out, and why."""
     for process in failed:

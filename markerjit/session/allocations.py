@@ -12,7 +12,6 @@ What this does not do: follow processes that the program starts (only say that t
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,6 +27,7 @@ from markerjit.events.bounds import Bounds
 from markerjit.patch.request import HeapStep, Request
 from markerjit.probes.asking import scope_of_marker
 from markerjit.probes.recorders import Recorders
+from markerjit.proc.children import children_of
 from markerjit.questions.selection import select
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import Time
@@ -98,7 +98,7 @@ class AllocationTrace:
         self._bounds = Bounds(asked.duration, None)
         self._began_ns = self._now = time.monotonic_ns()
         self._looked_at = 0.0
-        self._children = _children_of(target.pid)
+        self._children = children_of(target.pid)
         self._new_children: set[int] = set()
         self._seen = 0
         self._stopped = self._dispossessed = False
@@ -216,7 +216,7 @@ class AllocationTrace:
             self._last = self._allocations()
 
     def _look_at_children(self) -> None:
-        self._new_children |= _children_of(self._target.pid) - self._children
+        self._new_children |= children_of(self._target.pid) - self._children
 
 
 @contextmanager
@@ -271,14 +271,3 @@ def _prepare(
         if (marker := recorders.find(signature, probe)) is not None
     }
     return _Prepared(recorders, (leg,), source, markers)
-
-
-def _children_of(pid: int) -> set[int]:
-    """The children of a process that are there now."""
-    children: set[int] = set()
-    with suppress(OSError):
-        for tid in os.listdir(f"/proc/{pid}/task"):
-            path = f"/proc/{pid}/task/{tid}/children"
-            with suppress(OSError), open(path, encoding="ascii") as file:
-                children.update(map(int, file.read().split()))
-    return children

@@ -155,6 +155,16 @@ class View:
         self._target.check_open()
         return self._target.memory.is_gone()
 
+    @property
+    def workers(self) -> Sequence[int]:
+        """The children that execute the same file, as the workers of a server do, in order. Each is
+        a process of its own, with markers that are switched in it alone. Raises MarkerError after
+        `close`."""
+        from markerjit.proc.children import workers_of
+
+        self._target.check_open()
+        return workers_of(self.pid)
+
     def ending(self) -> Ending | None:
         """How the process has ended; None if it has not. It may execute another file."""
         self._target.check_open()
