@@ -535,7 +535,7 @@ def probe_of(
         options = options._replace(fields=None)
     is_asked = select is not None or brakes.are_any
     if is_asked and where is not None and not where.strip():
-        raise BadQuestion("it is empty", where, 0, 0)
+        raise BadQuestion("an expression is empty", where, 0, 0)
     question = Where.of(where or "", select, brakes) if is_asked or where is not None else None
     if isinstance(probe, Compiled):
         return InC(

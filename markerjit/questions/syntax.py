@@ -95,7 +95,7 @@ def parse(text: str) -> Syntax:
             raise BadQuestion("it has a character that cannot be printed", line, at, at + 1)
     indent = len(line) - len(line.lstrip())
     if indent == len(line):
-        raise BadQuestion("it is empty", line, 0, 0)
+        raise BadQuestion("an expression is empty", line, 0, 0)
     prepared = prepare(line)
     syntax = Syntax(line, tree_of(prepared.line, indent), indent)
     if prepared.stars:

@@ -105,7 +105,7 @@ def test_commands_select(target: Callable, tmp_path: Path) -> None:
     ("select", "error", "words"),
     [
         ("x=y", markerjit.BadQuestion, "there is no name y"),
-        ("", markerjit.BadQuestion, "it is empty"),
+        ("", markerjit.BadQuestion, "an expression is empty"),
         ("i[2:]", markerjit.BadQuestion, "only texts have parts"),
         (3, markerjit.BadArgument, "select is 3"),
     ],

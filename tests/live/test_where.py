@@ -464,7 +464,7 @@ def test_markers_without_the_name_are_left_out(target: Callable) -> None:
         ("u8('a') == 1", markerjit.BadQuestion, "this is a text, and u8 takes a number"),
         ("att == 1", markerjit.BadQuestion, "did you mean at?"),
         ("at ==", markerjit.BadQuestion, "this is not an expression"),
-        ("", markerjit.BadQuestion, "it is empty"),
+        ("", markerjit.BadQuestion, "an expression is empty"),
         ("s == '\udc80'", markerjit.BadQuestion, "cannot be printed"),
         ("at == 1 or " * 400 + "at", markerjit.BadQuestion, "more than 4096 characters"),
         ("at == 'a'", markerjit.BadQuestion, "a text and a number cannot be compared"),

@@ -744,7 +744,7 @@ def test_entry_that_makes_no_sense_is_not_believed(own: OwnArena) -> None:
         ("sum(weight)", None, "there is no name weight"),
         ("count()", "half", "a float cannot be a key"),
         ("count()", "key, wait", "there is no name wait"),
-        ("count()", "", "it is empty"),
+        ("count()", "", "an expression is empty"),
         ("count()", "()", "nothing in the brackets"),
         ("count()", "key +", "this is not an expression"),
         ("count()", "1, 2, 3, 4, 5, 6, 7", "at most 6 parts"),

@@ -105,7 +105,7 @@ def test_markers_that_are_left_out_are_named(
         ("x=u32(id)", "a stored trace has no memory of the process"),
         ("id, id", "two expressions are called id"),
         ("x=req->url", "members of structures"),
-        ("", "it is empty"),
+        ("", "an expression is empty"),
         ("x=text[2:]", "the beginning of a text"),
     ],
 )
