@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ from markerjit.cli import arguments, output, recording, targets
 from markerjit.cli.end import End
 
 if TYPE_CHECKING:
-    from markerjit.export.openmetrics import Marker
     from markerjit.export.otlp import Otlp
     from markerjit.export.server import Server
     from markerjit.export.source import Reading, Source
@@ -99,12 +98,17 @@ def run(options: argparse.Namespace) -> int:
             output.print_json({"url": url, "pids": [*fleet.sessions]})
         else:
             until = f"for {options.duration:g} s" if options.duration else "until Ctrl-C"
-            output.say(f"{_counted(source.markers())} at {url}, {until}")
+            output.say(f"{_counted(len(source.markers()), 'marker')} at {url}, {until}")
         sys.stdout.flush()
         _serve(source, server, sender, end)
         over = source.is_over() and not end.has_come
     if sender is not None and sender.dropped:
-        output.say(f"{sender.dropped} spans could not be sent", error=True)
+        output.say(f"markerjit: {_counted(sender.dropped, 'span')} could not be sent", error=True)
+    if sender is not None and sender.failed:
+        output.say(
+            f"markerjit: {options.otlp} did not take all; does a collector listen there?",
+            error=True,
+        )
     if over and processes.is_single:
         raise markerjit.TargetGone(processes.pids[0])
     return bool(fleet.failed)
@@ -211,7 +215,7 @@ def _check_fields(
         raise markerjit.Refused(f"{options.histogram} is not a number, so it has no histogram")
 
 
-def _counted(markers: Sequence[Marker]) -> str:
+def _counted(count: int, noun: str) -> str:
     from markerjit.printable import counted
 
-    return counted(len(markers), "marker")
+    return counted(count, noun)

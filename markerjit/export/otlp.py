@@ -2,11 +2,13 @@
 
 `query_start` and `query_done` of one thread make the span `query`, as in files of traces. Spans
 wait in a queue of bounded length for a thread that sends them; what finds it full is dropped and
-counted.
+counted. The SDK logs each request that fails, in lines of its own making: they are counted, and not
+printed.
 """
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -41,6 +43,10 @@ class Otlp:
             # It needs the SDK, which alone is not enough.
             raise missing("--otlp", "opentelemetry-exporter-otlp-proto-http", "otlp") from None
         base = endpoint.rstrip("/")
+        self._failures = _Failures()
+        self._log = logging.getLogger("opentelemetry")
+        self._log.addHandler(self._failures)
+        self._log.propagate = False
         resource = Resource.create({"service.name": "markerjit"})
         self.dropped = 0
         self._latest: Sequence[Marker] = ()
@@ -75,6 +81,13 @@ class Otlp:
         self._thread.join(2 * _TIMEOUT_S)
         self._metrics.shutdown(timeout_millis=_TIMEOUT_S * 1000)
         self._exporter.shutdown()
+        self._log.removeHandler(self._failures)
+        self._log.propagate = True
+
+    @property
+    def failed(self) -> bool:
+        """Whether a request was not answered as it should be. Spans may have been sent again."""
+        return self._failures.count > 0
 
     def _observe(self, number: str) -> Callable[[Any], Iterable[Any]]:
         from opentelemetry.metrics import Observation
@@ -104,6 +117,16 @@ class Otlp:
             whole = [span for span in spans if span is not None]
             if whole and self._exporter.export(whole).value != 0:
                 self.dropped += len(whole)
+
+
+class _Failures(logging.Handler):
+    """Counts what the SDK logs of requests that failed."""
+
+    count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count."""
+        self.count += record.levelno >= logging.ERROR
 
 
 class _Into:

@@ -6,6 +6,7 @@ import http.server
 import json
 import re
 import signal
+import socket
 import subprocess
 import threading
 import urllib.error
@@ -333,6 +334,19 @@ def test_spans_of_pairs_and_counts_are_sent_as_otlp(pairs: int) -> None:
         for metric in scope.metrics
     }
     assert names == {"markerjit.hits", "markerjit.lost"}
+
+
+def test_an_endpoint_where_nobody_listens_is_told_in_a_sentence(pairs: int) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    with socket.socket() as nobody:  # bound, and not listening
+        nobody.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        done = cli("export", pairs, "job_*", "--otlp", endpoint, "--duration", "0.2")
+
+    *spans, sentence = done.stderr.splitlines()
+    assert sentence == f"markerjit: {endpoint} did not take all; does a collector listen there?"
+    assert all(re.fullmatch(r"markerjit: [\d,]+ spans? could not be sent", line) for line in spans)
+    assert done.returncode == 0
 
 
 @pytest.mark.slow
