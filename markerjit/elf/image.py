@@ -15,7 +15,7 @@ import stat
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import TracebackType
 from typing import Self
 
@@ -83,7 +83,6 @@ class _Headers(NamedTuple):
                    segment loads it
     is_page        the first page of the file has all headers, and all notes as they are loaded
     trouble        the claim in the headers that cannot be true
-    loads, notes   the segments of these kinds; there may be thousands of others
     """
 
     fixed_address: bool
@@ -91,8 +90,6 @@ class _Headers(NamedTuple):
     first_page: int | None
     is_page: bool
     trouble: str
-    loads: tuple[Segment, ...]
-    notes: tuple[Segment, ...]
 
 
 class Image:
@@ -118,13 +115,13 @@ class Image:
         """The address ranges of the loaded segments that have all of these PF_* flags."""
         return [
             range(segment.address, segment.end)
-            for segment in self._headers.loads
+            for segment in self._loads
             if segment.flags & flags == flags
         ]
 
     def note_segments(self) -> list[Segment]:
         """The PT_NOTE segments, at most MAX_NOTE_BYTES together."""
-        return [*self._headers.notes]
+        return [*self._notes]
 
     def read_note_segment(self, segment: Segment) -> bytes:
         """A note segment's bytes. Raises BadNote where they cannot be read."""
@@ -154,6 +151,15 @@ class Image:
         if headers.trouble:
             raise BadFile(f"{self.name}: it claims {headers.trouble}")
         self._take(headers)
+
+    @cached_property
+    def _loads(self) -> tuple[Segment, ...]:
+        """The PT_LOAD segments. Each read looks them up, and there may be thousands of others."""
+        return _of_type(self.segments, PT_LOAD)
+
+    @cached_property
+    def _notes(self) -> tuple[Segment, ...]:
+        return _of_type(self.segments, PT_NOTE)
 
     def _take(self, headers: _Headers) -> None:
         self._headers = headers
@@ -225,7 +231,7 @@ class FileImage(Image):
 
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes, with zeros where a segment is larger in memory than in the file."""
-        for segment in self._headers.loads:
+        for segment in self._loads:
             if not segment.address <= address < segment.end:
                 continue
             if address + size > segment.end:
@@ -325,8 +331,7 @@ def _read_headers(name: str, head: bytes, read_at: Callable[[int, int], bytes]) 
         and note.address - first_page == note.offset
         for note in notes
     )
-    trouble = _trouble(loads, notes)
-    return _Headers(kind == _ET_EXEC, segments, first_page, is_page, trouble, loads, notes)
+    return _Headers(kind == _ET_EXEC, segments, first_page, is_page, _trouble(loads, notes))
 
 
 @lru_cache(_HEADS)
