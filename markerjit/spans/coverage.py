@@ -74,6 +74,7 @@ def shares_of_functions(exits: Collection[Exits]) -> tuple[Share, Share]:
 
 def share_of_instructions(code: Code, instructions: int | None, progress: Progress) -> Share:
     """The share of so many instructions; None is all."""
+    code.expect(len(code.functions) if instructions is None else instructions)
     places = _reported("instructions", _chosen(code, instructions), progress)
     return _share("instructions", (best_opening(code, at) for at in places))
 
