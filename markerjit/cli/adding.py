@@ -211,6 +211,10 @@ class Reading(Protocol):
     def taken(self) -> tuple[str, ...]:
         """Markers that another controller has taken."""
 
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """Markers that were unloaded, or switched off by others."""
+
 
 J = TypeVar("J", bound="Joinable")
 R = TypeVar("R", bound=Reading)
@@ -260,7 +264,7 @@ def read_until(
             output.print_left_out(each.unswitched)
         _wait(view, readings, end)
     view.show_last(readings)
-    _print_taken(readings)
+    _print_ended(readings)
     ended = [pid for pid, each in readings.items() if each.target_ended]
     if processes.by_pid and ended and not end.has_come and not program:
         raise markerjit.TargetGone(ended[0])
@@ -383,9 +387,15 @@ def process_words(pid: int, count: int) -> str:
     return f"process {pid}:" if pid else f"{counted(count, 'process')} together:"
 
 
-def _print_taken(adding: Mapping[int, Reading]) -> None:
-    """Say which markers were taken meanwhile."""
+def _print_ended(adding: Mapping[int, Reading]) -> None:
+    """Say which markers were taken meanwhile, or went."""
     for pid, each in adding.items():
+        for name in each.gone:
+            output.say(
+                f"markerjit: {name} of process {pid} was unloaded, or switched off by others, and "
+                "what came later is not here",
+                error=True,
+            )
         for name in each.taken:
             output.say(
                 f"markerjit: another controller took {name} of process {pid}: its events end here",

@@ -15,7 +15,7 @@ What this does not do: know what the memory means (aggregate.py, latency.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from time import monotonic, sleep
@@ -59,7 +59,8 @@ class Source(Generic[T]):
     """The memory of an aggregate, as it is while markers add to it, and as it was at the end.
 
     `unswitched` are markers that matched and are left as they were, `taken` those that another
-    controller has taken. Known at the end are `unmatched`, the returns by slot that were not added,
+    controller has taken, and `gone` those whose code was unloaded, or switched off by others, at
+    some of their sites. Known at the end are `unmatched`, the returns by slot that were not added,
     since their entries were not seen, and `target_ended`. `take_rows` takes rows once.
     """
 
@@ -75,6 +76,7 @@ class Source(Generic[T]):
         self.size = aggregate.size
         self.unswitched: tuple[LeftOut, ...] = ()
         self.taken: tuple[str, ...] = ()
+        self.gone: tuple[str, ...] = ()
         self.unmatched: dict[RemoteAddress, int] = {}
         self.is_over = self.target_ended = False
         self._arena = arena
@@ -154,6 +156,12 @@ class Gathering(Generic[T]):
     def taken(self) -> tuple[str, ...]:
         """Markers that another controller has taken meanwhile."""
         return self._source.taken
+
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """At the end: markers with sites that were unloaded meanwhile, or switched off by others.
+        A site that is loaded again is off."""
+        return self._source.gone
 
     @property
     def unmatched(self) -> int:
@@ -286,8 +294,13 @@ def _end_for_sure(switcher: Switcher, prepared: Prepared[T], leg: Leg, before: C
     """Switch off. Where it cannot be switched off, the aggregate stays for whoever switches it off
     later."""
     again: set[Site] = set()
+    ours: set[Site] = set()
+
+    def end(turn: Turn) -> None:
+        _end(turn, switcher, prepared, leg, before, again, ours)
+
     with suppress(TargetGone, NoSuchProcess):
-        insist(switcher, leg.name, lambda turn: _end(turn, switcher, prepared, leg, before, again))
+        insist(switcher, leg.name, end)
 
 
 def _end(
@@ -297,10 +310,14 @@ def _end(
     leg: Leg,
     before: Counting,
     again: set[Site],
+    known: set[Site],
 ) -> None:
-    """Switch off what is still ours. `again` are sites that an earlier attempt let count again."""
+    """Switch off what is still ours. `again` are sites that an earlier attempt let count again, and
+    `known` those that it found to be ours."""
     recorders, source = prepared.recorders, prepared.source
-    mapped = set(turn.seen.sites) - again  # objects may have been unloaded since
+    mapped = set(turn.seen.sites)  # objects may have been unloaded since
+    gone = {site for site in leg.sites if site not in mapped}
+    mapped -= again
     ours: list[Site] = []
     taken: set[str] = set()
     for state in turn.target.states([site for site in leg.sites if site in mapped]):
@@ -309,6 +326,10 @@ def _end(
             ours += state.lot.sites()
         elif state.mode:
             taken.add(state.site.marker)
+        else:
+            gone.update(state.lot.sites())
+    known.update(ours)
+    _tell_of_gone(source, gone - known)
     source.taken = tuple(sorted({*source.taken, *taken}))
     source.unmatched |= unmatched(turn.target.states(ours))  # as an earlier attempt did, too
     count_again(turn, switcher, recorders, ours, before, again)
@@ -317,6 +338,12 @@ def _end(
     for state in done.states:
         if state.problem:  # another tool has patched it: it was left as it is
             raise state.problem
+
+
+def _tell_of_gone(source: Source[T], sites: Iterable[Site]) -> None:
+    never_on = {each.marker for each in source.unswitched}
+    names = {site.marker for site in sites} - never_on
+    source.gone = tuple(sorted({*source.gone, *names}))
 
 
 def _adds_to(arena: Arena, state: SiteState, aggregate: Aggregate) -> bool:
