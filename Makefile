@@ -360,7 +360,7 @@ build/obj/fence/%.o: native/src/fence/%.c Makefile | build/.tools-here
 $(NATIVE)/libmjstop.so: $(STOP_C:native/src/%.c=build/obj/%.o) $(FENCE_C:native/src/%.c=build/obj/%.o)
 	@echo "ld      $@"
 	@mkdir -p $(@D)
-	@$(HOSTED_CC) -shared -o $@ $^
+	@$(HOSTED_CC) -shared -Wl,-z,defs -o $@ $^
 
 build/obj/lib/%.o: native/lib/%.S Makefile | build/.tools-here
 	@echo "as      $<"
