@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import markerjit
 from markerjit.cli import arguments, output, recording, targets
 from markerjit.cli.end import End
+from markerjit.printable import counted
 
 if TYPE_CHECKING:
     from markerjit.export.otlp import Otlp
@@ -98,12 +99,12 @@ def run(options: argparse.Namespace) -> int:
             output.print_json({"url": url, "pids": [*fleet.sessions]})
         else:
             until = f"for {options.duration:g} s" if options.duration else "until Ctrl-C"
-            output.say(f"{_counted(len(source.markers()), 'marker')} at {url}, {until}")
+            output.say(f"{counted(len(source.markers()), 'marker')} at {url}, {until}")
         sys.stdout.flush()
         _serve(source, server, sender, end)
         over = source.is_over() and not end.has_come
     if sender is not None and sender.dropped:
-        output.say(f"markerjit: {_counted(sender.dropped, 'span')} could not be sent", error=True)
+        output.say(f"markerjit: {counted(sender.dropped, 'span')} could not be sent", error=True)
     if sender is not None and sender.failed:
         output.say(
             f"markerjit: {options.otlp} did not take all; does a collector listen there?",
@@ -213,9 +214,3 @@ def _check_fields(
     }
     if not kinds & {"int", "float", "bool"}:
         raise markerjit.Refused(f"{options.histogram} is not a number, so it has no histogram")
-
-
-def _counted(count: int, noun: str) -> str:
-    from markerjit.printable import counted
-
-    return counted(count, noun)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import markerjit
 from markerjit.cli import arguments, output
+from markerjit.printable import counted
 from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -98,14 +99,10 @@ def print_workers(processes: Chosen, views: Iterable[markerjit.Session], remedy:
     for view in views if processes.by_pid else ():
         others = set(view.workers) - set(processes.pids)
         if others:
-            children, execute, are = (
-                ("1 child", "executes", "is")
-                if len(others) == 1
-                else (f"{len(others):,} children", "execute", "are")
-            )
+            number = counted(len(others), "process")
             output.say(
-                f"markerjit: {children} of process {view.pid} {execute} the same program and {are} "
-                f"left out: {remedy}",
+                f"markerjit: left out: {number} of the same program, started by process "
+                f"{view.pid}; {remedy}",
                 error=True,
             )
 

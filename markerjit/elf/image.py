@@ -150,7 +150,8 @@ class Image:
             headers = _read_headers(self.name, head, read_at)
         if headers.trouble:
             raise BadFile(f"{self.name}: it claims {headers.trouble}")
-        self._take(headers)
+        self._headers = headers
+        self.segments, self.fixed_address = headers.segments, headers.fixed_address
 
     @cached_property
     def _loads(self) -> tuple[Segment, ...]:
@@ -160,10 +161,6 @@ class Image:
     @cached_property
     def _notes(self) -> tuple[Segment, ...]:
         return _of_type(self.segments, PT_NOTE)
-
-    def _take(self, headers: _Headers) -> None:
-        self._headers = headers
-        self.segments, self.fixed_address = headers.segments, headers.fixed_address
 
 
 class MappedImage(Image):
@@ -221,7 +218,7 @@ class FileImage(Image):
             self.head = self._head()
             self.is_like = like is not None and like.is_told_by(self.head)
             if like and self.is_like:
-                self._take(like._headers)
+                self.segments, self.fixed_address = like.segments, like.fixed_address
             else:
                 self._set_headers(self.head, self.read_file)
             self._check_notes_are_in_file()

@@ -158,10 +158,7 @@ def _rows(data: bytes, state: _State, initial: _State) -> Iterator[Row]:
             yield new(Row, (offset, cfa, rbp, rip))
             offset += opcode & 0x3F
         elif kind == _OFFSET:
-            distance = data[at]
-            at += 1
-            if distance > 0x7F:
-                distance, at = uleb(data, at - 1)
+            distance, at = uleb(data, at)
             if opcode & 0x3F == RBP:
                 rbp = -_WORD * distance
             elif opcode & 0x3F == RIP:
@@ -172,10 +169,7 @@ def _rows(data: bytes, state: _State, initial: _State) -> Iterator[Row]:
             elif opcode & 0x3F == RIP:
                 rip = initial.rip
         elif opcode == _DEF_CFA_OFFSET:
-            distance = data[at]
-            at += 1
-            if distance > 0x7F:
-                distance, at = uleb(data, at - 1)
+            distance, at = uleb(data, at)
             cfa = _register(cfa), distance
         elif opcode == _NOP:
             continue

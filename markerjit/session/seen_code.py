@@ -1,9 +1,9 @@
 """The code that a process had mapped whenever it was looked at, so that addresses have names when
 their objects have gone.
 
-A program may unload an object, and load another one at the same address. Who has only an address
-cannot tell which of the two it was of. So an address at which two objects were seen is one of an
-unknown object, and has the name of neither. Whole stacks can tell (walked.py).
+A program may unload an object, and load another one at the same address. The address alone does not
+tell which of the two it was of. So an address at which two objects were seen is one of an unknown
+object, and has the name of neither. Whole stacks can tell (walked.py).
 
 What this does not do: see objects that came and went between two looks.
 """

@@ -48,7 +48,7 @@ def test_a_command_of_the_parent_says_that_its_child_is_left_out(
 
     assert "same program" not in alone.stderr
     assert (
-        f"markerjit: 1 child of process {parent.pid} executes the same program and is left out: "
+        f"markerjit: left out: 1 process of the same program, started by process {parent.pid}; "
         f"{remedy}\n" in done.stderr
     )
     assert done.returncode == 0
