@@ -6,8 +6,17 @@ that probe. A process that was made with CLONE_VM and is not a thread shares all
 memory, including slots and counters. What is true of the parent is true of such a process.
 
 A sharer is a descendant, so it was started when the arena was there or later. All such processes
-are looked at. One that may not be looked at counts as a sharer, unless its parents show that it is
-no descendant. Any counts where /proc hides processes from us.
+are looked at. One that may not be looked at counts as a sharer, unless the size of its code shows
+that it executes another file, or its parents show that it is no descendant. Any counts where /proc
+hides processes from us.
+
+What the size of the code shows: it is the size in the file that a process executes, and anybody may
+read it. A fork keeps it. A process that executes a file loses its mappings. So a process with
+another size does not share the arena. Only prctl(PR_SET_MM) changes it otherwise, which programs
+use to put a saved process in place of their own.
+
+What another user id does not show: a process may have given up its rights after it made a child,
+and newuidmap gives other ids to the child of an ordinary user.
 
 What parents show: the parent of a descendant is a descendant, the process itself, or the one that
 orphans were given to. That is an ancestor of the process, or the first process of a pid namespace.
@@ -20,7 +29,8 @@ again until no new one has vanished. If pids have wrapped around meanwhile, a ne
 pid that was seen already, so the search starts again.
 
 Authority: proc(5), kcmp(2), proc_loadavg(5) (its last field is the number that was given last),
-find_new_reaper in kernel/exit.c.
+proc_pid_statm(5) (its field "text" is that size), task_statm in fs/proc/task_mmu.c, find_new_reaper
+in kernel/exit.c, user_namespaces(7).
 """
 
 from __future__ import annotations
@@ -31,6 +41,7 @@ from collections.abc import Collection
 
 from markerjit.errors import MarkerError, refuse_own_shortage
 from markerjit.memory import Mapping, parse_maps, stat_fields
+from markerjit.memory.stat import read_proc
 from markerjit.proc.permission import (
     CAP_SYS_PTRACE,
     has_capability,
@@ -40,6 +51,7 @@ from markerjit.proc.permission import (
 from markerjit.tuples import NamedTuple
 
 _PARENT, _STARTED = 1, 19  # of the fields behind the name
+_TEXT = 3  # of the fields of statm
 _SYS_KCMP, _KCMP_VM = 312, 1
 _LOOKS, _LISTS = 5, 100
 _NEVER = 1 << 64
@@ -124,6 +136,8 @@ def _look(
         return None
     maps = _maps(other) if started is not None else None
     if maps is None:
+        if _executes_another_file(pid, other):
+            return None
         if ancestors is not None and _is_no_descendant(pid, other, since, ancestors):
             return None
         return Sharer(other, f"process {other} may not be looked at, and may be its child")
@@ -131,6 +145,24 @@ def _look(
     if same and not share_memory(pid, other):
         return Sharer(other, f"process {other} is a child that may still run it")
     return None
+
+
+def _executes_another_file(pid: int, other: int) -> bool:
+    """Whether the programs of two processes are certainly not the same."""
+    sizes = _code_pages(pid), _code_pages(other)
+    return all(sizes) and sizes[0] != sizes[1]
+
+
+def _code_pages(pid: int) -> int:
+    """The size of the code of the file that a process executes, in pages; 0 where that is not told,
+    as of one whose first thread has ended. Raises _Vanished where the process is not there."""
+    try:
+        return int(read_proc(f"/proc/{pid}/statm").split()[_TEXT])
+    except OSError as error:
+        _check_forbidden(error)
+    except (ValueError, IndexError):
+        pass
+    return 0
 
 
 def _is_no_descendant(pid: int, other: int, since: int, ancestors: Collection[int]) -> bool:

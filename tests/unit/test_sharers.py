@@ -15,13 +15,19 @@ from pathlib import Path
 import pytest
 
 from markerjit.memory import Mapping, read_maps
-from markerjit.memory.stat import stat_fields
+from markerjit.memory.stat import read_proc, stat_fields
 from markerjit.proc import sharers
 from markerjit.proc.sharers import find_sharer, share_memory
 
 
 @pytest.fixture
-def piece() -> Iterator[Mapping]:
+def made() -> int:
+    """When the mapping was made, or earlier. What others have started before is not looked at."""
+    return now()
+
+
+@pytest.fixture
+def piece(made: int) -> Iterator[Mapping]:
     """A shared mapping of ours of a memfd."""
     file = os.memfd_create("markerjit")
     os.ftruncate(file, mmap.PAGESIZE)
@@ -58,35 +64,35 @@ def end(pid: int) -> None:
         os.waitpid(pid, 0)
 
 
-def test_nobody_shares_what_was_just_mapped(piece: Mapping) -> None:
-    assert find_sharer(os.getpid(), piece) is None
+def test_nobody_shares_what_was_just_mapped(piece: Mapping, made: int) -> None:
+    assert find_sharer(os.getpid(), piece, made) is None
 
 
-def test_the_child_of_a_fork_does_until_it_ends(piece: Mapping, child: int) -> None:
-    sharer = find_sharer(os.getpid(), piece)
+def test_the_child_of_a_fork_does_until_it_ends(piece: Mapping, made: int, child: int) -> None:
+    sharer = find_sharer(os.getpid(), piece, made)
 
     assert sharer is not None
     assert sharer.pid == child
     assert sharer.why == f"process {child} is a child that may still run it"
     end(child)
-    assert find_sharer(os.getpid(), piece) is None
+    assert find_sharer(os.getpid(), piece, made) is None
 
 
-def test_a_child_that_has_become_another_program_does_not(piece: Mapping) -> None:
+def test_a_child_that_has_become_another_program_does_not(piece: Mapping, made: int) -> None:
     with subprocess.Popen(["sleep", "60"]) as program:
-        assert find_sharer(os.getpid(), piece) is None
+        assert find_sharer(os.getpid(), piece, made) is None
         program.kill()
 
 
-def test_a_child_that_ended_and_was_not_waited_for_does_not(piece: Mapping) -> None:
+def test_a_child_that_ended_and_was_not_waited_for_does_not(piece: Mapping, made: int) -> None:
     with subprocess.Popen(["true"]) as program:
         os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
-        assert find_sharer(os.getpid(), piece) is None
+        assert find_sharer(os.getpid(), piece, made) is None
 
 
-def test_a_parent_is_asked_by_its_child_too(piece: Mapping, child: int) -> None:
+def test_a_parent_is_asked_by_its_child_too(piece: Mapping, made: int, child: int) -> None:
     """The parent is older than the child, and cannot have what the child has mapped since."""
-    sharer = find_sharer(child, piece)
+    sharer = find_sharer(child, piece, made)
 
     assert sharer is None or sharer.pid != os.getpid()
 
@@ -106,14 +112,58 @@ def hidden(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
 
 def test_a_process_that_may_not_be_looked_at_counts(
-    piece: Mapping, child: int, hidden: set[int]
+    piece: Mapping, made: int, child: int, hidden: set[int]
 ) -> None:
     hidden.add(child)
 
-    sharer = find_sharer(os.getpid(), piece)
+    sharer = find_sharer(os.getpid(), piece, made)
 
     assert sharer is not None
     assert sharer.why == f"process {child} may not be looked at, and may be its child"
+
+
+@pytest.fixture
+def program() -> Iterator[int]:
+    """A child that executes another file, and has begun with it."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as cat:
+        assert cat.stdin is not None and cat.stdout is not None
+        cat.stdin.write(b"!")
+        cat.stdout.read(1)
+        yield cat.pid
+        cat.stdin.close()
+
+
+def test_a_process_that_may_not_be_looked_at_does_not_where_it_executes_another_file(
+    piece: Mapping, made: int, program: int, hidden: set[int]
+) -> None:
+    hidden.add(program)
+
+    assert find_sharer(os.getpid(), piece, made) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"0 0 0 0 0 0 0\n", None])
+def test_a_process_that_may_not_be_looked_at_counts_where_its_size_is_not_told(
+    piece: Mapping,
+    made: int,
+    program: int,
+    hidden: set[int],
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes | None,
+) -> None:
+    def read(path: str) -> bytes:
+        if path != f"/proc/{program}/statm":
+            return read_proc(path)
+        if content is None:
+            raise PermissionError(13, "Permission denied", path)
+        return content
+
+    hidden.add(program)
+    monkeypatch.setattr(sharers, "read_proc", read)
+
+    sharer = find_sharer(os.getpid(), piece, made)
+
+    assert sharer is not None
+    assert sharer.pid == program
 
 
 @pytest.fixture
@@ -167,14 +217,14 @@ def test_one_whose_parent_is_the_first_of_a_namespace_may_have_been_given_to_it(
 
 
 def test_an_orphan_may_be_a_descendant(
-    piece: Mapping, child: int, nephew: tuple[int, int], hidden: set[int]
+    piece: Mapping, made: int, child: int, nephew: tuple[int, int], hidden: set[int]
 ) -> None:
     """An ancestor of `child` has become its parent."""
     parent, orphan = nephew
     hidden.add(orphan)
     end(parent)
 
-    sharer = find_sharer(child, piece)
+    sharer = find_sharer(child, piece, made)
 
     assert sharer is not None
     assert sharer.pid == orphan
@@ -192,7 +242,12 @@ def test_a_process_that_was_started_before_the_arena_was_made_is_not_asked(
      ("rw,gid=5,hidepid=invisible", True), ("rw,hidepid=ptraceable", True)],
 )  # fmt: skip
 def test_where_proc_hides_processes_nobody_knows(
-    piece: Mapping, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: str, hidden: bool
+    piece: Mapping,
+    made: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    options: str,
+    hidden: bool,
 ) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(
@@ -207,14 +262,14 @@ def test_where_proc_hides_processes_nobody_knows(
     monkeypatch.setattr(sharers, "open", opened, raising=False)
     monkeypatch.setattr(sharers, "has_capability", lambda number: False)
 
-    sharer = find_sharer(os.getpid(), piece)
+    sharer = find_sharer(os.getpid(), piece, made)
 
     assert (sharer is not None) == hidden
     assert sharer is None or "hidepid" in sharer.why
 
 
 def test_what_a_process_left_behind_that_vanished_is_looked_at(
-    piece: Mapping, child: int, monkeypatch: pytest.MonkeyPatch
+    piece: Mapping, made: int, child: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = iter([["1", "812"], ["812", str(child)]])
     seen = []
@@ -228,29 +283,29 @@ def test_what_a_process_left_behind_that_vanished_is_looked_at(
     monkeypatch.setattr(sharers, "_look", look)
     monkeypatch.setattr(sharers.os, "listdir", lambda path: next(listed))
 
-    sharer = find_sharer(os.getpid(), piece)
+    sharer = find_sharer(os.getpid(), piece, made)
 
     assert sharer == (child, "found")
     assert seen == [1, 812, child], "each only once"
 
 
 def test_all_is_begun_anew_where_numbers_were(
-    piece: Mapping, monkeypatch: pytest.MonkeyPatch
+    piece: Mapping, made: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = iter([10, 9, 9, 12])
     monkeypatch.setattr(sharers, "_last_number", numbers.__next__)
 
-    assert find_sharer(os.getpid(), piece) is None
+    assert find_sharer(os.getpid(), piece, made) is None
     assert next(numbers, None) is None
 
 
 def test_where_processes_come_and_go_all_the_time_nobody_knows(
-    piece: Mapping, monkeypatch: pytest.MonkeyPatch
+    piece: Mapping, made: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = iter(range(100, 0, -1))
     monkeypatch.setattr(sharers, "_last_number", numbers.__next__)
 
-    sharer = find_sharer(os.getpid(), piece)
+    sharer = find_sharer(os.getpid(), piece, made)
 
     assert sharer is not None
     assert "come and go" in sharer.why
