@@ -6,9 +6,9 @@ that probe. A process that was made with CLONE_VM and is not a thread shares all
 memory, including slots and counters. What is true of the parent is true of such a process.
 
 A sharer is a descendant, so it was started when the arena was there or later. All such processes
-are looked at. One that may not be looked at counts as a sharer, unless the size of its code shows
-that it executes another file, or its parents show that it is no descendant. Any counts where /proc
-hides processes from us.
+are looked at. One that may not be looked at counts as a sharer, unless it has ended, the size of
+its code shows that it executes another file, or its parents show that it is no descendant. Any
+counts where /proc hides processes from us.
 
 What the size of the code shows: it is the size in the file that a process executes, and anybody may
 read it. A fork keeps it. A process that executes a file loses its mappings. So a process with
@@ -40,7 +40,7 @@ import os
 from collections.abc import Collection
 
 from markerjit.errors import MarkerError, refuse_own_shortage
-from markerjit.memory import Mapping, parse_maps, stat_fields
+from markerjit.memory import Mapping, has_ended, parse_maps, stat_fields
 from markerjit.memory.stat import read_proc
 from markerjit.proc.permission import (
     CAP_SYS_PTRACE,
@@ -136,7 +136,7 @@ def _look(
         return None
     maps = _maps(other) if started is not None else None
     if maps is None:
-        if _executes_another_file(pid, other):
+        if has_ended(other) or _executes_another_file(pid, other):
             return None
         if ancestors is not None and _is_no_descendant(pid, other, since, ancestors):
             return None

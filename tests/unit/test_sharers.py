@@ -141,6 +141,20 @@ def test_a_process_that_may_not_be_looked_at_does_not_where_it_executes_another_
     assert find_sharer(os.getpid(), piece, made) is None
 
 
+def test_a_process_that_may_not_be_looked_at_does_not_where_it_has_ended(
+    piece: Mapping, made: int, hidden: set[int]
+) -> None:
+    """The kernel answers for an ended process as if it belonged to another user."""
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    hidden.add(child)
+
+    assert find_sharer(os.getpid(), piece, made) is None
+    end(child)
+
+
 @pytest.mark.parametrize("content", [b"", b"0 0 0 0 0 0 0\n", None])
 def test_a_process_that_may_not_be_looked_at_counts_where_its_size_is_not_told(
     piece: Mapping,
