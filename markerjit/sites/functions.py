@@ -477,5 +477,7 @@ def _refuse(name: ProbeName, entries: FunctionSites, others: Sequence[set[str]])
     if entries.problems:
         raise entries.problems[0]
     names = tuple(PREFIX + text for text in nearest(name.name, *others))
+    if not others and nearest(name.name, {SUFFIX[1:]}):  # `malloc:retrn` looks like OBJECT:NAME
+        names = (PREFIX + name.object + SUFFIX,)
     asked = name.text.removesuffix(SUFFIX)  # which a latency may have put there
     raise UnknownMarker(asked, names, what="function", advice=nameless_words(entries.nameless))

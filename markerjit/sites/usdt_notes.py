@@ -11,12 +11,15 @@ from markerjit.elf import FileImage
 from markerjit.elf.stapsdt import SdtNote, read_sdt_notes
 from markerjit.errors import BadFile, BadNote, MemoryFault
 from markerjit.model import CType, Form, Recipe, RemoteAddress, Signature, TypeClass
+from markerjit.printable import counted
 from markerjit.sites.operands import Argument, Names, conversion_of, parse_operands
 from markerjit.sites.providers import Parameter, Providers
 from markerjit.sites.usdt_listing import Listing, UsdtNote
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import NO_OP_LENGTH, usdt_form
 
+OWN_PROVIDER = "markerjit"
+"""The provider in the notes of marker.h, which are where a marker's body begins."""
 _INTEGERS = (TypeClass.SIGNED, TypeClass.UNSIGNED)
 
 
@@ -25,14 +28,23 @@ def list_notes(image: FileImage, providers: Providers) -> Listing:
     begins with the name of the file."""
     read = read_sdt_notes(image)
     problems = list(read.problems)
+    bodies = 0
     names = Names(image, read.symbols, 0)
     notes = []
     for note in read.notes:
         try:
             notes.append(_site(image, note, names, providers))
         except (BadFile, BadNote) as problem:
+            if note.provider == OWN_PROVIDER:
+                bodies += 1
+                continue
             where = f"{image.name}: {note.provider}:{note.name} at {note.site:#x}"
             problems.append(BadNote(f"{where} {problem}"))
+    if bodies:
+        problems.append(BadNote(
+            f"{image.name}: {counted(bodies, 'note')} that marker.h makes for other tools; `list` "
+            "without --usdt has these markers"
+        ))  # fmt: skip
     return Listing(tuple(sorted(notes, key=lambda note: note.offset)), tuple(problems))
 
 

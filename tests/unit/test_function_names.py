@@ -118,6 +118,12 @@ def test_unknown_names_are_refused_with_the_nearest(program: Path, name: str) ->
         assert "func:main" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["twice:retrn", "twice:ret"])
+def test_a_return_that_is_misspelt_is_told_as_one(program: Path, name: str) -> None:
+    with pytest.raises(UnknownMarker, match=r"did you mean func:twice:return\?"):
+        sites_of(program, name)
+
+
 @pytest.mark.parametrize("name", ["kv_get", "a:b", "insn:main+0x4", "call:a->b"])
 def test_names_of_anything_else_are_unsupported(program: Path, name: str) -> None:
     with pytest.raises(Unsupported):

@@ -99,6 +99,19 @@ def test_site_that_is_not_understood_is_left_out_and_others_are_found(made: Path
     assert "has no no-op: its code is c3" in str(problems[1])
 
 
+def test_notes_of_our_own_markers_are_one_problem(tmp_path: Path) -> None:
+    markers = [f'PROBE body{number}, "", provider=markerjit, code=0x48' for number in range(3)]
+    made = build(tmp_path, [*markers, "PROBE seen"], "-shared", "-nostdlib", name="libown.so")
+
+    sites, (problem,) = usdt_of_file(str(made))
+
+    assert [site.signature.name for site in sites] == ["made:seen"]
+    assert str(problem) == (
+        f"{made}: 3 notes that marker.h makes for other tools; `list` without --usdt has these "
+        "markers"
+    )
+
+
 def test_no_descriptor_stays_open_when_the_process_ends(
     tmp_path: Path, memory: ProcessMemory
 ) -> None:
