@@ -19,6 +19,7 @@ from markerjit.printable import counted
 from markerjit.questions.aggregates import Does, KeyPart, Shape
 from markerjit.questions.buckets import Histogram, Number, Sketch
 from markerjit.questions.types import Type, wrapped
+from markerjit.sites.names import written_name
 from markerjit.tuples import NamedTuple, brief
 from markerjit.unwind.frames import WalkedStack
 
@@ -58,8 +59,9 @@ Answer = int | Statistics | Histogram | Sketch
 
 class AggregateRow(NamedTuple):
     """A key, and what was added up for it. A text that was NULL or could not be read is None, and
-    so is a stack that is not known. Where the key has pointers, `names` are those of its parts:
-    where in the code a pointer is, such as `kv_get+0x1f`, or its number; None of other parts."""
+    so is a stack that is not known. Where the key has pointers, or names of C++, `names` are those
+    of its parts: where in the code a pointer is, such as `kv_get+0x1f`, or its number, and a
+    marker's name as it was written; None of other parts."""
 
     key: tuple[KeyValue, ...]
     answer: Answer
@@ -276,9 +278,9 @@ def _by_key(rows: Iterable[AggregateRow]) -> list[AggregateRow]:
 
 
 def with_names(
-    answers: Answers, parts: Sequence[KeyPart], name_of: Callable[[int], str]
+    answers: Answers, parts: Sequence[KeyPart], name_of: Callable[[int], str] = hex
 ) -> Answers:
-    """The answers with the names of the pointers of their keys."""
+    """The answers with the names of the pointers of their keys, and of functions of C++."""
     rows = tuple(row._replace(names=names_of_key(row.key, parts, name_of)) for row in answers.rows)
     return answers._replace(rows=rows)
 
@@ -286,11 +288,18 @@ def with_names(
 def names_of_key(
     key: Sequence[KeyValue], parts: Sequence[KeyPart], name_of: Callable[[int], str]
 ) -> tuple[str | None, ...]:
-    """The names of a key's pointers, and None of its other parts."""
-    return tuple(
-        name_of(value) if part.type is Type.POINTER and isinstance(value, int) else None
-        for value, part in zip(key, parts, strict=True)
-    )
+    """The names of a key's pointers and functions of C++, and None of its other parts; () where it
+    has neither."""
+    names = tuple(_name(value, part, name_of) for value, part in zip(key, parts, strict=True))
+    return names if any(part.type is Type.POINTER for part in parts) or any(names) else ()
+
+
+def _name(value: KeyValue, part: KeyPart, name_of: Callable[[int], str]) -> str | None:
+    if part.type is Type.POINTER and isinstance(value, int):
+        return name_of(value)
+    if part.is_name and isinstance(value, str) and (written := written_name(value)) != value:
+        return written
+    return None
 
 
 def with_stacks(

@@ -21,7 +21,7 @@ from markerjit.probes.record import words_to_stack
 from markerjit.probes.selecting import Columns, columns, columns_of, lengths_of
 from markerjit.questions import Lack, Question, Scope, ask, ask_again, scope_of
 from markerjit.questions.ir import Node
-from markerjit.questions.scope import CALLER, STACK
+from markerjit.questions.scope import CALLER, STACK, hidden
 from markerjit.questions.selection import Selection, select
 from markerjit.questions.types import Type
 from markerjit.ring.brakes import NO_BRAKES, Brakes
@@ -124,7 +124,8 @@ def known_of(signature: Signature, process: Process, careful: bool) -> Known:
     fields = parse_format(signature.format, signature.args)
     arguments = {**{field.name: field.arg for field in fields}, **lengths_of(signature)}
     if _is_of_function(signature):
-        arguments.setdefault(CALLER, words_to_stack(signature))
+        arguments[hidden(CALLER)] = words_to_stack(signature)
+        arguments.setdefault(CALLER, arguments[hidden(CALLER)])
     return Known(
         arguments, texts_of(signature), process.tid_offset, process.has_clock, careful,
         is_stub=_IN_STUBS in signature.name,

@@ -38,7 +38,7 @@ from markerjit.questions.ir import (
     Value,
     may_be_missing,
 )
-from markerjit.questions.scope import CPU, TIME
+from markerjit.questions.scope import CPU, TIME, hidden
 from markerjit.questions.types import Type
 from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import number, plus
@@ -92,9 +92,12 @@ class Known(NamedTuple):
     is_stub: bool = False
 
 
+_TIMES, _CPUS = (TIME, hidden(TIME)), (CPU, hidden(CPU))
+
+
 def _is_simple(node: Node) -> bool:
     """Whether the expression can be computed in one register, without changing another."""
-    return isinstance(node, Constant) or (isinstance(node, Value) and node.name != TIME)
+    return isinstance(node, Constant) or (isinstance(node, Value) and node.name not in _TIMES)
 
 
 def _immediate(node: Node) -> str | None:
@@ -390,12 +393,12 @@ class Computing:
 
     def _of_thread(self, node: Value, half: str) -> None:
         """The time, the CPU, or the id of the thread, where the thread library has it."""
-        if node.name == TIME:
+        if node.name in _TIMES:
             if not self._known.has_clock:
                 raise Unsupported("this process has no vDSO that we know, so time is not known")
             self._emit(node, CLOCK)
             return
-        if node.name == CPU:
+        if node.name in _CPUS:
             # Segment 15 of the GDT, ring 3. Its limit has the number of the CPU.
             self._emit(node, f"mov {half}, 0x7b", f"lsl {half}, {half}", f"and {half}, 0xfff")
             return

@@ -15,11 +15,11 @@ from enum import Enum
 
 from markerjit.errors import BadQuestion
 from markerjit.questions.arrows import prepare
-from markerjit.questions.ask import Lack, check_names
+from markerjit.questions.ask import Lack, check_hidden, check_names
 from markerjit.questions.buckets import Scale
 from markerjit.questions.ir import Constant, Node, Slice, TextAt, Value, whole_text
-from markerjit.questions.scope import Scope
-from markerjit.questions.syntax import Syntax, parse
+from markerjit.questions.scope import OF_EVENT, Scope
+from markerjit.questions.syntax import Syntax, asks_for_name, parse
 from markerjit.questions.typed import LacksName, as_float, condition, expression
 from markerjit.questions.types import Type
 from markerjit.tuples import NamedTuple
@@ -70,10 +70,11 @@ class Asked(NamedTuple):
 
 class KeyPart(NamedTuple):
     """A part of a key. `type` is I64, U64, BOOL, CHAR, POINTER, STACK or TEXT; `size` the most
-    bytes of a text."""
+    bytes of a text. `is_name`: it is the name of the marker."""
 
     type: Type
     size: int = 0
+    is_name: bool = False
 
     @property
     def words(self) -> int:
@@ -146,6 +147,8 @@ def ask_aggregate(asked: Asked, scopes: Sequence[Scope]) -> Aggregated:
     for syntax in filter(None, (value, *key, where)):
         if scopes:
             check_names(syntax, scopes)
+    for syntax in filter(None, (value, *key)):
+        check_hidden(syntax, scopes)
     markers = [_gathered(scope, where, key, value) for scope in scopes]
     known = [marker for marker in markers if isinstance(marker, Gathered)]
     parts = tuple(
@@ -222,7 +225,8 @@ def key_part(syntax: Syntax, nodes: Sequence[Node], most: int) -> KeyPart:
     is none."""
     types = {key_type(node.type) for node in nodes}
     if Type.TEXT in types and len(types) == 1:
-        return KeyPart(Type.TEXT, max(_size(node, most, syntax) for node in nodes))
+        is_name = asks_for_name(syntax) and all(isinstance(node, Constant) for node in nodes)
+        return KeyPart(Type.TEXT, max(_size(node, most, syntax) for node in nodes), is_name)
     if types == {Type.I64, Type.U64} and all(_fits_i64(node.type) for node in nodes):
         types = {Type.I64}
     if len(types) > 1:
@@ -270,9 +274,11 @@ def _value_type(syntax: Syntax, nodes: Sequence[Node]) -> Type:
 
 def _unlike(syntax: Syntax, nodes: Sequence[Node], what: str) -> BadQuestion:
     types = ", ".join(sorted({str(node.type) for node in nodes}))
+    name = next((name for name, _, is_field in syntax.names() if not is_field), "")
+    hint = f', or write event("{name}")' if name in OF_EVENT else ""
     return syntax.wrong(
         f"the markers have types of this {what} that cannot be added up together: {types}; name "
-        "fewer markers",
+        f"fewer markers{hint}",
         nodes[0].span,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markerjit.errors import BadQuestion
 from markerjit.questions.ir import Node
-from markerjit.questions.scope import Scope
+from markerjit.questions.scope import OF_EVENT, Scope
 from markerjit.questions.syntax import Syntax, parse
 from markerjit.questions.typed import LacksName, condition
 from markerjit.tuples import NamedTuple
@@ -56,15 +56,32 @@ def _of_scope(syntax: Syntax, scope: Scope, *, is_only: bool) -> Question | Lack
         raise BadQuestion(sentence, error.text, error.start, error.end, error.names) from None
 
 
+def check_hidden(syntax: Syntax, scopes: Sequence[Scope]) -> None:
+    """Raises BadQuestion for a name that is a field in some of the scopes, and in others a value of
+    the event: what they mean cannot be added up together."""
+    for name, span, is_field in syntax.names():
+        having = [scope.marker for scope in scopes if name in scope.fields]
+        others = [scope.marker for scope in scopes if name in scope.event]
+        others = [marker for marker in others if marker not in having]
+        if name in OF_EVENT and having and others and not is_field:
+            raise syntax.wrong(
+                f'{name} is a field of {having[0]}, and not of {others[0]}; write event("{name}") '
+                f'for that of the event, or field("{name}") for the field alone', span,
+            )  # fmt: skip
+
+
 def check_names(syntax: Syntax, scopes: Sequence[Scope]) -> None:
     """Raises BadQuestion for a name that no scope has."""
     import difflib
 
-    known = {name: None for scope in scopes for name in (*scope.fields, *scope.types)}
+    fields = {name: None for scope in scopes for name in scope.fields}
+    every = {name: None for scope in scopes for name in (*scope.fields, *scope.types)}
     unknown = {name for scope in scopes for name in scope.unknown}
-    for name, span in syntax.names():
-        if name not in known and name not in unknown:
+    for name, span, is_field in syntax.names():
+        known = fields if is_field else every
+        if name not in known and (is_field or name not in unknown):
             nearest = difflib.get_close_matches(name, known)
             hint = f"; did you mean {' or '.join(nearest)}?" if nearest else ""
             names = tuple(sorted(known))
-            raise BadQuestion(f"there is no name {name}{hint}", syntax.text, *span, names)
+            what = "field" if is_field else "name"
+            raise BadQuestion(f"there is no {what} {name}{hint}", syntax.text, *span, names)

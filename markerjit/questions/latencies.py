@@ -27,7 +27,7 @@ from markerjit.questions.aggregates import (
     key_type,
     keys_of,
 )
-from markerjit.questions.ask import Lack, check_names
+from markerjit.questions.ask import Lack, check_hidden, check_names
 from markerjit.questions.buckets import Scale
 from markerjit.questions.ir import Node, Span, Value
 from markerjit.questions.scope import Scope
@@ -139,6 +139,10 @@ def ask_latency(timed: Timed, begins: Sequence[Scope], ends: Sequence[Scope]) ->
         )  # fmt: skip
     _check([*keys, *groups], begins)
     _check(others, ends)
+    for text in (*keys, *groups):
+        check_hidden(parse(text), begins)
+    for text in others:
+        check_hidden(parse(text), ends)
     _check([] if timed.where is None else [timed.where], ends if timed.took else begins)
     first = [side_of(timed, scope, ends=False) for scope in begins]
     last = [side_of(timed, scope, ends=True) for scope in ends]

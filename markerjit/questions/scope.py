@@ -14,10 +14,18 @@ ALWAYS = {TIME: Type.I64, TID: Type.U32, CPU: Type.U32}
 name hides such a name."""
 
 
+OF_EVENT = (NAME, TIME, TID, CPU, CALLER, STACK)
+"""The names that are not fields. `event("tid")` is such a value also where a field hides it."""
+
 DEPTH, MOST_DEPTH = 64, 256
 """The frames of `stack`, and the most frames of `stack(n)`."""
 
 _NOTHING: Mapping[str, Type] = {}
+
+
+def hidden(name: str) -> str:
+    """What a value of the event is called in a typed expression where a field hides its name."""
+    return f'event("{name}")'
 
 
 class Scope(NamedTuple):
@@ -28,6 +36,7 @@ class Scope(NamedTuple):
     fields   the names of types that are fields
     unknown  why other names are not known, by name: a clause
     memory   why memory cannot be read, as a clause; "" where it can
+    event    the types of the values that are not fields, by name, also where a field hides it
     """
 
     marker: str
@@ -35,6 +44,7 @@ class Scope(NamedTuple):
     fields: frozenset[str]
     unknown: Mapping[str, str]
     memory: str = ""
+    event: Mapping[str, Type] = _NOTHING
 
 
 def scope_of(
@@ -50,5 +60,5 @@ def scope_of(
     always = {name: type_ for name, type_ in {**ALWAYS, **more}.items() if name not in unknown}
     types = {**own, **{name: type_ for name, type_ in always.items() if name not in own}}
     types.setdefault(NAME, Type.TEXT)
-    rest = {name: reason for name, reason in unknown.items() if name not in own}
-    return Scope(marker, types, frozenset(own), rest, memory)
+    event = {**always, NAME: Type.TEXT}
+    return Scope(marker, types, frozenset(own), unknown, memory, event)

@@ -16,7 +16,7 @@ from markerjit.errors import BadQuestion
 from markerjit.questions.ask import Lack, check_names
 from markerjit.questions.ir import Constant, Node, Slice, Span, TextAt, Value, whole_text
 from markerjit.questions.scope import STACK, Scope
-from markerjit.questions.syntax import Syntax, field_name, parse
+from markerjit.questions.syntax import Syntax, event_name, field_name, parse
 from markerjit.questions.typed import LacksName, expression
 from markerjit.questions.types import Type
 from markerjit.tuples import NamedTuple
@@ -176,8 +176,10 @@ def _own_name(syntax: Syntax) -> str:
         tree = tree.value
     if isinstance(tree, ast.Name):
         return tree.id
-    if isinstance(tree, ast.Call) and (name := field_name(tree)) and name.isidentifier():
-        return name
+    if isinstance(tree, ast.Call):
+        name = field_name(tree) or event_name(tree) or ""
+        if name.isidentifier():
+            return name
     raise syntax.wrong("this has no name; write one before it, as in ms=dur/1e6", syntax.tree)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from markerjit.errors import BadQuestion
 from markerjit.questions.arrows import prepare
 from markerjit.questions.ir import Span
+from markerjit.questions.scope import NAME, OF_EVENT
 from markerjit.tuples import NamedTuple
 
 LONGEST = 4096
@@ -19,9 +20,13 @@ MEMORY = ("u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "f64")
 """Functions that read numbers in memory, by the type that they read."""
 TEXT_AT = "str"
 """The function that reads a text in memory."""
+FIELD = "field"
+"""The function that names a field, whatever it is called."""
+EVENT = "event"
+"""The function that names a value of the event, which no field hides."""
 HAS = "has"
 """The function that says whether an event has a name, which is known before any event comes."""
-FUNCTIONS = ("len", "log2", "int", "float", "field", "stack", HAS, TEXT_AT, *MEMORY)
+FUNCTIONS = ("len", "log2", "int", "float", FIELD, EVENT, "stack", HAS, TEXT_AT, *MEMORY)
 """All functions. Each has one argument."""
 
 _NODES = (
@@ -51,6 +56,15 @@ _NO_MEMBERS = (
 )
 
 
+class Named(NamedTuple):
+    """A name in an expression, and where it stands. `is_field`: it is written as `field("name")`,
+    which means nothing else."""
+
+    name: str
+    span: Span
+    is_field: bool = False
+
+
 class Syntax(NamedTuple):
     """An expression whose nodes are all of the subset, but of whose names nothing is known."""
 
@@ -67,16 +81,17 @@ class Syntax(NamedTuple):
         )
         return Span(start, end)
 
-    def names(self) -> Iterator[tuple[str, Span]]:
-        """The names of values, and where they stand."""
+    def names(self) -> Iterator[Named]:
+        """The names of fields and of values of the event, and where they stand; without those of
+        `event("name")`, which are known."""
         functions = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call):
                 functions.add(node.func)
                 if (name := field_name(node)) is not None:
-                    yield name, self.span(node)
+                    yield Named(name, self.span(node), is_field=True)
             elif isinstance(node, ast.Name) and node not in functions:
-                yield node.id, self.span(node)
+                yield Named(node.id, self.span(node))
 
     def wrong(self, sentence: str, place: ast.expr | Span) -> BadQuestion:
         """The error of a place."""
@@ -107,7 +122,12 @@ def parse(text: str) -> Syntax:
 
 def field_name(call: ast.Call) -> str | None:
     """The name in `field("name")`; None for other calls."""
-    return _name_in(call, "field")
+    return _name_in(call, FIELD)
+
+
+def event_name(call: ast.Call) -> str | None:
+    """The name in `event("name")`; None for other calls."""
+    return _name_in(call, EVENT)
 
 
 def name_asked_for(call: ast.Call) -> str | None:
@@ -121,6 +141,16 @@ def _name_in(call: ast.Call, function: str) -> str | None:
         if isinstance(name, ast.Constant) and isinstance(name.value, str):
             return name.value
     return None
+
+
+def asks_for_name(syntax: Syntax) -> bool:
+    """Whether an expression is `name`, or `event("name")`."""
+    match syntax.tree:
+        case ast.Name(id=name):
+            return name == NAME
+        case ast.Call() as call:
+            return event_name(call) == NAME
+    return False
 
 
 def tree_of(line: str, indent: int) -> ast.expr:
@@ -219,7 +249,10 @@ def _check_call(syntax: Syntax, call: ast.Call) -> None:
     starred = any(isinstance(argument, ast.Starred) for argument in call.args)
     if len(call.args) != 1 or call.keywords or starred:
         raise syntax.wrong(f"{name} takes one argument", call)
-    if name == "field" and field_name(call) is None:
+    if name == EVENT and event_name(call) not in OF_EVENT:
+        known = ", ".join(f'"{each}"' for each in OF_EVENT)
+        raise syntax.wrong(f"event takes one of {known}", call)
+    if name == FIELD and field_name(call) is None:
         raise syntax.wrong('field takes a name as a text: field("from")', call)
     if name == HAS and name_asked_for(call) is None:
         raise syntax.wrong('has takes a name as a text: has("ret")', call)

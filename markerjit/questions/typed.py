@@ -33,12 +33,15 @@ from markerjit.questions.ir import (
     Value,
     may_be_missing,
 )
-from markerjit.questions.scope import DEPTH, MOST_DEPTH, NAME, STACK, Scope
+from markerjit.questions.scope import DEPTH, MOST_DEPTH, NAME, STACK, Scope, hidden
 from markerjit.questions.syntax import (
+    EVENT,
+    FIELD,
     HAS,
     MEMORY,
     TEXT_AT,
     Syntax,
+    event_name,
     field_name,
     name_asked_for,
 )
@@ -187,9 +190,30 @@ class _Typing:
             if scope.types[name] is Type.STACK:
                 return Stack(Type.STACK, DEPTH, span)
             return Value(scope.types[name], name, span)
-        if name in scope.unknown:
-            raise self._wrong(f"{name} is not known: {scope.unknown[name]}", span)
-        raise LacksName(name)
+        raise self._lack(name, span)
+
+    def _field(self, name: str, span: Span) -> Node:
+        if name not in self._scope.fields:
+            raise LacksName(name)
+        return self._value(name, span)
+
+    def _of_event(self, name: str, span: Span) -> Node:
+        """A value that is no field, also where a field has its name."""
+        scope = self._scope
+        if name not in scope.fields:
+            return self._value(name, span)
+        if name not in scope.event:
+            raise self._lack(name, span)
+        if name == NAME:
+            return Constant(Type.TEXT, scope.marker.encode(errors="replace"), span)
+        if name == STACK:
+            return Stack(Type.STACK, DEPTH, span)
+        return Value(scope.event[name], hidden(name), span)
+
+    def _lack(self, name: str, span: Span) -> Exception:
+        if name in self._scope.unknown:
+            return self._wrong(f"{name} is not known: {self._scope.unknown[name]}", span)
+        return LacksName(name)
 
     def _number(self, tree: ast.expr, use: str) -> Node:
         node = self.node(tree)
@@ -420,8 +444,10 @@ class _Typing:
             return self._text_test("startswith", text, self.node(argument), argument, span)
         assert isinstance(call.func, ast.Name)
         name = call.func.id
-        if name == "field":
-            return self._value(field_name(call) or "", span)
+        if name == FIELD:
+            return self._field(field_name(call) or "", span)
+        if name == EVENT:
+            return self._of_event(event_name(call) or "", span)
         if name == STACK:
             return self._stack(argument, call)
         if name == HAS:
@@ -447,13 +473,13 @@ class _Typing:
         return Load(Type(name), address, span)
 
     def _stack(self, argument: ast.expr, call: ast.Call) -> Node:
-        node = self._value(STACK, self._syntax.span(call))
+        node = self._of_event(STACK, self._syntax.span(call))
         depth = self.node(argument)
         value = depth.value if isinstance(depth, Constant) else None
         if type(value) is not int or not 1 <= value <= MOST_DEPTH:
             sentence = f"stack takes a number of frames, from 1 to {MOST_DEPTH}"
             raise self._wrong(sentence, argument)
-        if not isinstance(node, Stack):
+        if not isinstance(node, Stack):  # of a stored trace
             raise self._wrong("these events have a field of this name", call)
         return node._replace(depth=value)
 

@@ -89,6 +89,8 @@ class AddingUp(Gathering[Words]):
         if self._names is not None:
             self._names.look()
             answers = with_names(answers, self.shape.key, self._names.of)
+        elif any(part.is_name for part in self.shape.key):
+            answers = with_names(answers, self.shape.key)
         if self._stacks is None:
             return answers
         if not self._source.is_over:

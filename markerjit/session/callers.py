@@ -19,7 +19,8 @@ import ast
 from collections.abc import Callable, Iterator
 
 from markerjit.errors import BadArgument, BadQuestion
-from markerjit.questions.scope import CALLER
+from markerjit.questions.scope import CALLER, hidden
+from markerjit.questions.syntax import event_name
 from markerjit.session.target import Target
 from markerjit.sites import ProbeName
 from markerjit.sites.selection import has_caller, without_caller
@@ -68,32 +69,53 @@ def with_bounds(where: str, bounds: Bounds) -> str:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return where
     text = line.strip().encode()
-    for start, end, negated, names in sorted(_comparisons(tree), reverse=True):
+    for start, end, negated, names, asked in sorted(_comparisons(tree), reverse=True):
         spans = sorted({(each.start, each.stop) for glob in names for each in bounds(glob)})
         if len(spans) > MOST:
             what = f"it names {len(spans)} pieces of code; at most {MOST} can be compared with"
             raise BadQuestion(what, where, start, end)
-        inside = " or ".join(f"{low:#x} < {CALLER} <= {high:#x}" for low, high in spans)
+        inside = " or ".join(f"{low:#x} < {asked} <= {high:#x}" for low, high in spans)
         written = f"(not ({inside}))" if negated else f"({inside})"
         text = text[:start] + written.encode() + text[end:]
     return text.decode()
 
 
-def _comparisons(tree: ast.AST) -> Iterator[tuple[int, int, bool, tuple[str, ...]]]:
-    """Each comparison of the caller with names: where it is in the text, whether it is for others
-    than these, and the names."""
+class _Comparison(NamedTuple):
+    """A comparison of the caller with names: where it is in the text, whether it is for others than
+    these, the names, and how the caller is written."""
+
+    start: int
+    end: int
+    negated: bool
+    names: tuple[str, ...]
+    caller: str
+
+
+def _comparisons(tree: ast.AST) -> Iterator[_Comparison]:
+    """Each comparison of the caller with names."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Compare) or len(node.ops) != 1:
             continue
         left, right = node.left, node.comparators[0]
         if isinstance(left, ast.Constant):
             left, right = right, left
-        if not isinstance(left, ast.Name) or left.id != CALLER or node.end_col_offset is None:
+        caller = _caller(left)
+        if not caller or node.end_col_offset is None:
             continue
         names = _names(right)
         if names and isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
             negated = isinstance(node.ops[0], ast.NotEq | ast.NotIn)
-            yield node.col_offset, node.end_col_offset, negated, names
+            yield _Comparison(node.col_offset, node.end_col_offset, negated, names, caller)
+
+
+def _caller(node: ast.expr) -> str:
+    """How the caller is written: `caller`, or `event("caller")`; "" for anything else."""
+    match node:
+        case ast.Name(id=name) if name == CALLER:
+            return CALLER
+        case ast.Call() if event_name(node) == CALLER:
+            return hidden(CALLER)
+    return ""
 
 
 def _names(node: ast.expr) -> tuple[str, ...]:

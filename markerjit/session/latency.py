@@ -44,9 +44,9 @@ from markerjit.patch.request import Pair, Request
 from markerjit.patch.switchable import LeftOut
 from markerjit.probes.recorders import Recorders
 from markerjit.questions import Lack
-from markerjit.questions.aggregates import KeyPart, keys_of
+from markerjit.questions.aggregates import KeyPart
 from markerjit.questions.latencies import WORDS, Pairing, Side, Timed
-from markerjit.questions.scope import NAME
+from markerjit.questions.scope import NAME, hidden
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import Time
 from markerjit.session.asking import divide, rest_of
@@ -298,7 +298,7 @@ def _prepare_calls(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibr
     names = {signature.name for signature in signatures}
     timed = timing.timed
     if not timed.by and len(names) > 1:
-        timed = timed._replace(by=NAME)
+        timed = timed._replace(by=hidden(NAME))
     pairing = ask_markers(timed, [], signatures)
     way = _way(matching, signatures, pairing.ends)
     probe = Pair.of(
@@ -315,7 +315,7 @@ def _prepare_calls(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibr
     aggregate = make(turn, recorders, [leg], size, ticks_of(clock, timing.forget_s))
     source = _source(turn, recorders, aggregate, recorders.arena.aggregates.copy, [way])
     markers = _markers(recorders, [(way, probe)])
-    are_names = [part.strip() == NAME for part in keys_of(timed.by)] if timed.by else []
+    are_names = [part.is_name for part in pairing.key]
     names_of = KeyNames(turn, switcher, pairing.key)
     divided = _Divided(source, names_of, pairing.key, are_names)
 

@@ -1,5 +1,5 @@
-"""The names of what stands in the keys of a latency: functions at addresses, and the frames of
-stacks. They are looked up while the process runs.
+"""The names of what stands in the keys of a latency: functions of C++, functions at addresses, and
+the frames of stacks. The latter two are looked up while the process runs.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ class KeyNames:
             if not is_over:
                 self._stacks.look()
             latencies = with_stacks(latencies, self._parts, self._stacks.of)
-        if self._addresses is None:
-            return latencies
-        self._addresses.look()
+        if self._addresses is not None:
+            self._addresses.look()
         return latencies._replace(rows=tuple(map(self._with_names, latencies.rows)))
 
     def named_each(self, rows: Mapping[int, LatencyRow], *, is_over: bool) -> dict[int, LatencyRow]:
@@ -65,9 +64,8 @@ class KeyNames:
             }
         if self._addresses is not None:
             self._addresses.look()
-            rows = {number: self._with_names(row) for number, row in rows.items()}
-        return dict(rows)
+        return {number: self._with_names(row) for number, row in rows.items()}
 
     def _with_names(self, row: LatencyRow) -> LatencyRow:
-        assert self._addresses
-        return row._replace(names=names_of_key(row.key, self._parts, self._addresses.of))
+        name_of = self._addresses.of if self._addresses else hex
+        return row._replace(names=names_of_key(row.key, self._parts, name_of))

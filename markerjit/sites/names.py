@@ -40,6 +40,18 @@ ARROW = "->"
 """The separator between caller and callee."""
 
 
+def written_name(name: str) -> str:
+    """A name as it was written in C++: `func:ns::f(int)`, `call:g()->ns::f(int):return`."""
+    kind, colon, symbols = name.partition(":")
+    if not colon or "_Z" not in symbols:
+        return name
+    from markerjit.elf.demangle import demangled  # few names need it
+
+    rest = symbols.removesuffix(SUFFIX)
+    written = ARROW.join(map(demangled, rest.split(ARROW)))
+    return f"{kind}:{written}{symbols[len(rest) :]}"
+
+
 class NameKind(Enum):
     """The kind of thing that is named. The value is its name in messages, in the plural."""
 

@@ -16,7 +16,7 @@ from markerjit.arguments import check_all, check_callable, check_int, check_is
 from markerjit.model import Event
 from markerjit.questions import Lack, Question, ask, scope_of
 from markerjit.questions.columns import TextColumn, answers
-from markerjit.questions.scope import CALLER, CPU, TID, TIME, Scope
+from markerjit.questions.scope import CALLER, CPU, TID, TIME, Scope, hidden
 from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.columns import monotonic, picked
 from markerjit.ring.types import RecordType, TextState, Time
@@ -164,7 +164,8 @@ def columns_by_name(columns: Columns, clock: Calibration) -> dict[str, Array | T
     always = {CPU: columns.cpu, TID: columns.tid}
     if columns.type.time is not Time.NONE:
         always[TIME] = monotonic(columns.time, clock)
-    return {**always, **fields}
+    of_event = {hidden(name): column for name, column in always.items() if name in fields}
+    return {**always, **of_event, **fields}
 
 
 def scope_of_type(kind: RecordType) -> Scope:

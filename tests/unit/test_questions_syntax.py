@@ -199,7 +199,7 @@ def test_a_field_may_have_the_name_of_a_keyword() -> None:
         "  value from : i32",
         "  constant 3 : i32",
     ]
-    with pytest.raises(BadQuestion, match=r"there is no name form; did you mean from?"):
+    with pytest.raises(BadQuestion, match=r"there is no field form; did you mean from?"):
         ask('field("form") > 3', [scope])
 
 
