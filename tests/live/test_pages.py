@@ -148,6 +148,14 @@ def test_a_name_stands_for_its_value_as_a_whole_word(tmp_path: Path) -> None:
     assert differences(tmp_path, page) == ["41 31065 host vms"]
 
 
+def test_load_of_the_demo_is_as_slow_as_a_page_says(tmp_path: Path) -> None:
+    page = "{}```console\n$ echo demo/kvload --port 1\nnothing\n```\n"
+
+    assert differences(tmp_path, page.format("<!-- replay: rate 50 -->\n")) == [
+        "demo/kvload --rate 50 --port 1"
+    ]
+
+
 def test_a_file_of_another_page_is_written(tmp_path: Path) -> None:
     (tmp_path / "other.md").write_text("`a.c`:\n\n```c\nint a;\n```\n")
     page = "<!-- replay: file a.c of other.md -->\n```console\n$ cat a.c\nint a;\n```\n"

@@ -13,6 +13,8 @@ beyond that stands in HTML comments, which a reader of the page does not see:
     <!-- replay: name A/B/PROGRAM --> from here on PROGRAM stands for a copy of that program whose
                                       name no other process has, and A/B/PROGRAM for its path
     <!-- replay: file A.c of PAGE --> write the file A.c as another page shows it
+    <!-- replay: rate 5000 -->        from here on the demo's load makes so many requests a second
+                                      at most: it would take a CPU that other tests need
     <!-- replay: numbers A B -->      every number of the next block may differ; the words A and B
                                       may stand for each other
     <!-- replay: linked -->           addresses and displacements of the next block may be others,
@@ -180,6 +182,8 @@ class _Replay:
             self._names[rest] = str(_free_port())
         elif verb == "name":
             self._name_alone(rest)
+        elif verb == "rate":
+            self._names["demo/kvload"] = f"demo/kvload --rate {rest}"
         elif verb == "file":
             name, _, page = rest.partition(" of ")
             (self._directory / name).write_text(_file_in(self._page.parent / page, name))
