@@ -19,11 +19,11 @@ Interrupted before 6 it leaves the event to the runtime, before the end of 7 the
 functions need the arguments, so until 6 only %rax, %rdi and %r10 are changed, %rdx by the clock,
 and by texts what calls.py says.
 
-A text is read in the same sequence, if it takes no thought (texts.py); else the event is left to
+A text is read in the same sequence where that is simple (texts.py). Otherwise the event is left to
 the runtime.
 
-Recorders of records that are alike differ in the id of the marker and in how far it is to what they
-lead to. So one is assembled for all of them, which may be tens of thousands.
+Recorders of records with one layout differ in the id of the marker and in the distances to what
+they lead to. So one is assembled for all of them, which may be tens of thousands.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How an assembled recorder reads a text and puts it into the ring, in its restartable sequence.
 
-The text has to be one that takes no thought: a pointer into a page that is known to be readable
-(abi.h, MJ_READABLE_WINDOW), and a NUL within that page and within the limit. Every other one goes
-to `slow`, where the runtime records the event and asks for the page. A load that would cross the
+The text has to be a simple one: its pointer leads into a page that is known to be readable (abi.h,
+MJ_READABLE_WINDOW), and its NUL is within that page and within the limit. Every other text goes to
+`slow`, where the runtime records the event and asks for the page. A load that would cross the
 page's end is never made; bytes behind the NUL in the same page are, and are not kept.
 
 These registers are the recorder's, saved by what calls.py puts around it:

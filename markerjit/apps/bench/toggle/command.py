@@ -30,8 +30,8 @@ def command_name(direction: str) -> str:
 
 
 class Commands:
-    """Commands on a process whose threads run. With their bytecode at hand, as it is of what was
-    installed; not so they would compile fifty modules each time."""
+    """Commands on a process whose threads run. Their bytecode is at hand, as it is after an
+    installation. Without it each of them would compile fifty modules."""
 
     def __init__(self, host: Host, chance: random.Random) -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""When there is enough: rounds for an interval, and no more time than there is."""
+"""When a measurement ends: it has rounds enough for an interval, or its time is over."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from markerjit.errors import MarkerError
 
 FEWEST = 5
 LEAST = 2
-"""Rounds, where one of them takes many times what there is of time."""
+"""The rounds of a measurement in which one round takes many times the time that there is."""
 PATIENCE = 4
 
 

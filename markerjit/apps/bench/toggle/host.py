@@ -59,7 +59,7 @@ class Host:
 
     @property
     def warm_up(self) -> int:
-        """Visits until switches are again what they will be: the first ones of a session are
+        """Visits until switches take as long as all later ones. The first ones of a session are
         planned anew, which takes seconds with very many sites."""
         return 2 if self._sites > _COUNT_AT_MOST else 1
 
@@ -77,7 +77,7 @@ class Host:
             if (walk.sites, walk.wrong, hits) != (self._sites, 0, expected):
                 raise MarkerError(
                     f"{self.way.name}, {direction}: {walk.sites} sites were passed and hit {hits} "
-                    f"times, {walk.wrong} with a wrong result; {expected} hits should be"
+                    f"times, not {expected}; {walk.wrong} had a wrong result"
                 )
         return took
 

@@ -111,8 +111,8 @@ def _prove(crowd: crowds.Crowd, door: Outside, sites: int) -> None:
     hits = door.hits() - before
     if (walk.sites, walk.wrong, hits) != (sites, 0, sites):
         raise MarkerError(
-            f"the first switch: {walk.sites} sites were passed and hit {hits} times, {walk.wrong} "
-            f"with a wrong result; {sites} hits should be"
+            f"the first switch: {walk.sites} sites were passed and hit {hits} times, not {sites}; "
+            f"{walk.wrong} had a wrong result"
         )
 
 

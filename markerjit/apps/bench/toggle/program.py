@@ -1,4 +1,4 @@
-"""Programs with as many sites of one marker as one likes, with native/bench/toggle/toggle.c around.
+"""Programs with any number of sites of one marker, and native/bench/toggle/toggle.c around them.
 
 A part of 200 functions with a site each is compiled once for each mode; the same object is linked
 as often as need be. It has no symbols that others see, only a list of its functions in a section,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from markerjit.apps.bench.sampling.statistics import Array
 
 CANNOT = (CannotStart, NotPermitted, Refused, Unsupported)
-"""A way that cannot be gone here. Any other error is of one that went wrong."""
+"""Errors of a way that cannot be used here. Any other error means that something went wrong."""
 CALL, COMMAND, STOPPED, HELD, SLOWEST = "call", "command", "stopped", "held", "slowest"
 ONCE = "once"
 _NARROW = 0.03
@@ -110,8 +110,8 @@ def run(
     processes: int,
     commands: bool,
 ) -> Raw:
-    """Measure, in so many processes one after the other, with `commands` or without. Raises
-    TooSlow, one of CANNOT where the default way cannot be gone, and MarkerError where something
+    """Measure in that many processes, one after the other, with `commands` or without. Raises
+    TooSlow, one of CANNOT where the default way cannot be used, and MarkerError where something
     went wrong."""
     raw = nothing()
     kept: list[Kept] = []
@@ -164,8 +164,8 @@ def _host(
 
 
 def _affordable(ways: Sequence[Way], visit_s: float, seconds: float, raw: Raw) -> list[Way]:
-    """Besides the default: all that work, or none where a few rounds of them would take many times
-    what there is of time. Raises TooSlow where even the default would."""
+    """The ways beside the default: all that work, or none where a few rounds of them would take
+    many times the time that there is. Raises TooSlow where even the default would."""
     others = [way for way in ways if way != DEFAULT and way.name not in raw.missing]
     time_for = max(seconds, _SHORTEST_S) * PATIENCE / (visit_s * LEAST)
     why = f"to switch on and off takes {visit_s:.1f} s there: --seconds is too short for that"
@@ -209,7 +209,7 @@ class _Rounds:
         return list(dict.fromkeys(self._hosts.values()))
 
     def longer(self) -> list[str]:
-        """Forms that most times had a window much longer than that of their baseline."""
+        """Forms whose window was in most rounds much longer than that of their baseline."""
         return [
             form for form, times in self._longer.items() if times * 2 > len(self._kept[CALL, form])
         ]
@@ -265,8 +265,8 @@ class _Rounds:
         self._kept.setdefault((measure, form), []).append(value)
 
     def _is_narrow(self) -> bool:
-        """Whether the intervals of all times are narrow. A slowest step is of no size in
-        particular."""
+        """Whether the intervals of all times are narrow. Slowest steps are left out: they scatter
+        however long one measures."""
         levels = [
             level(np.array([values]))
             for (measure, form), values in self._kept.items()

@@ -40,7 +40,7 @@ class State:
             raise
 
     def check(self, direction: str) -> None:
-        """Check that all sites are switched so. Raises MarkerError."""
+        """Check that all sites are switched in this direction. Raises MarkerError."""
         code = self._code()
         if direction not in self._known:
             changed = bytes_that_differ(code, self._known[OFF])
