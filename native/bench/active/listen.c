@@ -2,10 +2,10 @@
 /*
  * listen.c: a small loop around one site that is on, for markerjit bench.
  *
- *     BENCH_FORM     nothing, mark (as MJ_MODE says), call, function, hooked, usdt, rdtsc,
- *                    two_rdtsc, clock, nop1, nop5, lttng; store, by_hand, by_hand_ahead,
- *                    by_hand_hot: into memory of the thread's own; locked_own, locked_shared: to a
- *                    word of the thread's own, or of all threads
+ *     BENCH_FORM     nothing, mark (as MJ_MODE says), call, call_by_pointer, function, hooked,
+ *                    usdt, rdtsc, two_rdtsc, clock, nop1, nop5, lttng; store, by_hand,
+ *                    by_hand_ahead, by_hand_hot: into memory of the thread's own; locked_own,
+ *                    locked_shared: to a word of the thread's own, or of all threads
  *     BENCH_MARKER   for mark, function, usdt and hooked: its name, so that each object's is
  *                    switched by itself
  *     BENCH_EVENT    for mark: what is recorded, two ints where nothing is said; more of them are
@@ -30,6 +30,7 @@
 #define IS_nothing 0
 #define IS_mark 1
 #define IS_call 2
+#define IS_call_by_pointer 11
 #define IS_rdtsc 0
 #define IS_two_rdtsc 0
 #define IS_function 8
@@ -105,14 +106,22 @@ __asm__(".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n"
         ".size _.stapsdt.base, 1\n"
         ".popsection\n");
 
-#elif IS_FORM == IS_call
+#elif IS_FORM == IS_call || IS_FORM == IS_call_by_pointer
 
 /* In another section, as a function of another file would be. */
 __attribute__((noinline, noipa, section(".text.bench_callee"))) static void bench_callee(int a,
                                                                                          int b) {
     __asm__ volatile("" : : "r"(a), "r"(b));
 }
+#if IS_FORM == IS_call
 #define SITE_call(a, b) bench_callee(a, b)
+#else
+#define BEFORE                                                                                     \
+    void (*callee)(int, int) = bench_callee;                                                       \
+                                                                                                   \
+    __asm__ volatile("" : "+r"(callee)); /* so that the compiler does not know which it calls */
+#define SITE_call_by_pointer(a, b) callee(a, b)
+#endif
 
 #elif IS_FORM == IS_function || IS_FORM == IS_hooked
 

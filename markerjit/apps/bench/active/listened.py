@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, CALL, Form
+from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, BY_POINTER, CALL, Form
 from markerjit.tuples import NamedTuple
 
 NOBODY = ""
@@ -330,6 +330,8 @@ FORMS = (
     _plain(BASELINE, "nothing", "nothing is there"),
     _plain(AGAIN, "nothing", "the same once more: its difference is the noise"),
     _plain(CALL, "call", "a direct call of an empty function: has to show"),
+    _plain(BY_POINTER, "call_by_pointer", "the same, where the processor has to predict which: "
+           "each body of a marker calls its probe so"),
     _plain("rdtsc", "rdtsc", "the time stamp counter alone, which a record with time reads"),
     _plain("two rdtsc", "two_rdtsc", "which an entry with its exit reads", is_usual=False),
     *(_plain(name, flag, what, is_usual=False) for name, flag, what in _COMPARED),
@@ -385,7 +387,7 @@ FORMS = (
 """All forms, in the order of a report."""
 
 FIRST = frozenset((
-    BASELINE, AGAIN, CALL, "rdtsc", "jump, dormant", "jump, empty probe", "jump, count",
+    BASELINE, AGAIN, CALL, BY_POINTER, "rdtsc", "jump, dormant", "jump, empty probe", "jump, count",
     "jump, record", "jump, a question that says no", "jump, flight recorder", "int3, count",
     "int3, record", "uprobe, 1-byte no-op", "ptrace",
 ))  # fmt: skip

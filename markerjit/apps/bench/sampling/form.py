@@ -54,7 +54,9 @@ CALL = "call"
 FUNCTION = "function"
 """The name of a call of a function without a marker. A comma after it begins the name of a form in
 which markerjit opens that function."""
+BY_POINTER = "call by pointer"
 YARDSTICKS = (
+    BY_POINTER,
     "rdtsc",
     "two rdtsc",
     FUNCTION,
