@@ -109,7 +109,7 @@ def measure(pid: int, path: str, what: str) -> dict[str, Any]:
     with markerjit.attach(pid) as session:
         stage = STAGES[0] if what == "plan" else STAGES[1]
         plan = timed(result, stage, lambda: planned(session, path))
-        result["functions"] = len({each.entry.address for each in plan.functions})
+        result["functions"] = len({each.address for each in plan.entries})
         result["others"] = len(plan.not_opened)
         if what == "plan":
             return result

@@ -14,21 +14,25 @@ What this does not do: record (calls.py), or decide how a site is opened (spans/
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+
+import numpy as np
 
 from markerjit.abi import ISLANDS_SIZE
 from markerjit.calls.graph import NotOpened
 from markerjit.errors import Refused, Unsupported
-from markerjit.model import Mode, Site, UsdtSite
+from markerjit.model import Mode, Site, UsdtSite, new
 from markerjit.probes.fast import OF_CALLS
-from markerjit.session.exits import Leaving, leavings_of, opening_at
+from markerjit.session.exits import Looked, looked_for, opening_at
 from markerjit.session.openings import Progress
 from markerjit.session.stubs import USUAL_STUB, Ready, looked_at, put_stubs, refuse_own
 from markerjit.session.target import Key, Target, key_of
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
 from markerjit.sites.names import PREFIX, NameKind
-from markerjit.spans.exits import Exits, has_bytes_of_entry
+from markerjit.spans.columns import CLOSED, NUMBERS
+from markerjit.spans.exits import Exits, Unbounded
 from markerjit.spans.openings import Closed, Opening, Way
 from markerjit.tuples import NamedTuple
 from markerjit.uncollected import uncollected
@@ -54,10 +58,25 @@ class Followed(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """Functions that may be followed, and the others that a name is of."""
+    """Functions that may be followed, and the others that a name is of.
 
-    functions: tuple[Followed, ...]
+    looked  the entries of the functions, by their objects, with where these are left
+    """
+
+    looked: tuple[Looked, ...]
     not_opened: tuple[NotOpened, ...]
+
+    @property
+    def entries(self) -> Iterator[UsdtSite]:
+        """Where the functions are entered."""
+        return chain.from_iterable(looked.entries for looked in self.looked)
+
+    def functions(self) -> tuple[Followed, ...]:
+        """A value for each of them."""
+        leavings = chain.from_iterable(looked.leavings() for looked in self.looked)
+        return tuple(
+            new(Followed, (leaving.entry, leaving.sites, leaving.exits)) for leaving in leavings
+        )
 
 
 def check_name(name: ProbeName) -> None:
@@ -77,16 +96,16 @@ def plan_functions(
     """The functions of a name. Raises UnknownMarker, Unsupported, BadFile."""
     progress("reading symbols", 0)
     entries = target.unprepared(name)
-    leavings = leavings_of(target.pid, target.memory.read, target.seen.maps, entries, progress)
-    functions: list[Followed] = []
+    planned: list[Looked] = []
     not_opened: list[NotOpened] = []
-    for leaving in leavings:
-        kind = _against(leaving, breakpoints=breakpoints)
-        if kind is None and leaving.exits:
-            functions.append(Followed(leaving.entry, leaving.sites, leaving.exits))
-        else:
-            not_opened.append(_not_opened(leaving.entry, kind or leaving.problem))
-    return Planned(tuple(functions), tuple(not_opened))
+    read, maps = target.memory.read, target.seen.maps
+    for looked in looked_for(target.pid, read, maps, entries, progress):
+        kinds = _against(looked, breakpoints=breakpoints)
+        followed = [entry for entry, kind in zip(looked.entries, kinds, strict=True) if not kind]
+        planned.append(looked._replace(entries=followed))
+        pairs = zip(looked.entries, kinds, strict=True)
+        not_opened += [_not_opened(entry, kind) for entry, kind in pairs if kind]
+    return Planned(tuple(planned), tuple(not_opened))
 
 
 def _not_opened(entry: UsdtSite, kind: str, reason: str = "") -> NotOpened:
@@ -98,30 +117,30 @@ def symbol_of(event: str) -> str:
     return event.removeprefix(PREFIX)
 
 
-def _against(leaving: Leaving, *, breakpoints: bool) -> str | None:
-    """Why a function cannot be followed, as far as its file says it."""
-    exits = leaving.exits
+def _against(looked: Looked, *, breakpoints: bool) -> list[str]:
+    """Why each function cannot be followed, as far as its file says it; "" where it can."""
+    exits = looked.exits
     if exits is None:
-        return leaving.problem
-    if exits.unbounded:
-        return str(exits.unbounded)
-    if not exits.exits:
-        return _NO_EXIT
-    if exits.again:
-        return _AGAIN
-    openings = [exits.entry, *(each.opening for each in exits.exits)]
-    for opening in openings:
-        if isinstance(opening, Closed):
-            return str(opening.turned_down[-1].reason)
-    if any(each.opening == exits.entry for each in exits.exits):
-        return _ONLY_EXIT
-    if breakpoints:
-        return None
-    if any(isinstance(each, Opening) and each.way is Way.INT3 for each in openings):
-        return NEEDS_BREAKPOINT
-    if any(has_bytes_of_entry(exits, each) for each in exits.exits):
-        return NEEDS_BREAKPOINT
-    return None
+        return [looked.problem] * len(looked.entries)
+    left = exits.left(entry.place.offset for entry in looked.entries)
+    openings, reasons = exits.openings, np.full(len(looked.entries), "", object)
+    # What is written later is said first.
+    if not breakpoints:
+        trap = openings.ways == NUMBERS[Way.INT3]
+        reasons[trap[left.entries]] = NEEDS_BREAKPOINT
+        reasons[left.functions[trap[left.exits] | exits.overlap(left)]] = NEEDS_BREAKPOINT
+    reasons[left.functions[exits.displaces(left)]] = _ONLY_EXIT
+    closed = openings.ways == CLOSED
+    are_closed = np.flatnonzero(closed[left.exits])[::-1]  # so that the first one is said
+    reasons[left.functions[are_closed]] = openings.reasons(left.exits[are_closed], last=True)
+    is_closed = closed[left.entries]
+    reasons[is_closed] = openings.reasons(left.entries[is_closed], last=True)
+    reasons[left.again] = _AGAIN
+    reasons[np.bincount(left.functions, minlength=len(reasons)) == 0] = _NO_EXIT
+    for number, unbounded in enumerate(Unbounded):
+        reasons[left.unbounded == number] = str(unbounded)
+    against: list[str] = reasons.tolist()
+    return against
 
 
 # ---- in the turn -------------------------------------------------------------------------------
@@ -149,7 +168,7 @@ def make_ready(
     target = turn.target
     refuse_own(target)
     progress("looking at code", 0)
-    functions, not_opened = planned.functions, list(planned.not_opened)
+    functions, not_opened = planned.functions(), list(planned.not_opened)
     sites = [site for function in functions for site in function.sites]
     openings = {site: _opening(function, site) for function in functions for site in function.sites}
     ready, closed = looked_at(target, sites, openings) if sites else ([], [])

@@ -389,7 +389,7 @@ def _planned(target: Target, asked: AskedCalls) -> Planned:
 def _check_below(planned: Planned, below: str) -> None:
     """Raise UnknownMarker where the calls below a function are asked for and that is not followed,
     and Refused where it cannot be."""
-    symbols = {symbol_of(each.entry.signature.name) for each in planned.functions}
+    symbols = {symbol_of(each.signature.name) for each in planned.entries}
     if any(is_named(below, symbol) for symbol in symbols):
         return
     for each in planned.not_opened:

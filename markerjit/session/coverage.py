@@ -103,7 +103,7 @@ def _of_image(image: FileImage, instructions: int | None, progress: Progress) ->
         entries = entries_of(Functions(image), function_names(image))
         report("entries", 0)
         exits = exits_of_functions(image, entries, progress)
-        shares: tuple[Share, ...] = shares_of_functions([exits[entry] for entry in entries])
+        shares: tuple[Share, ...] = shares_of_functions(exits, entries)
         if instructions != 0:
             shares = (*shares, share_of_instructions(Code(image), instructions, report))
     except NoFunctions as problem:

@@ -17,7 +17,7 @@ What this does not do: open anything (stubs.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
@@ -51,6 +51,7 @@ from markerjit.sites.functions import unnamed
 from markerjit.sites.mapped_files import image_of
 from markerjit.sites.names import SUFFIX
 from markerjit.sites.operands import shown
+from markerjit.spans.columns import KeptExits
 from markerjit.spans.exits import Exit, ExitKind, Exits, has_bytes_of_entry
 from markerjit.spans.openings import Closed, Opening
 from markerjit.tuples import NamedTuple
@@ -84,36 +85,58 @@ class Leaving(NamedTuple):
     problem: str = ""
 
 
-def leavings_of(
+class Looked(NamedTuple):
+    """Entries of functions of one object, and where these are left; `problem`: that cannot be
+    looked for."""
+
+    entries: Sequence[UsdtSite]
+    exits: KeptExits | None
+    problem: str = ""
+
+    def leavings(self) -> list[Leaving]:
+        """A value for each."""
+        exits = self.exits
+        if exits is None:
+            return [_unknown(entry, self.problem) for entry in self.entries]
+        return [_leaving(entry, exits[entry.place.offset]) for entry in self.entries]
+
+
+def looked_for(
     pid: int,
     read: Read,
     maps: Sequence[Mapping],
     entries: Sequence[UsdtSite],
     progress: Progress = silent,
-) -> list[Leaving]:
+) -> Iterator[Looked]:
     """Where the functions with these entries are left, of a process with these mappings."""
-    leavings: list[Leaving] = []
     for mapped, group in groupby(entries, key=_OBJECT):
         of_object = list(group)
         try:
             image = image_of(pid, read, maps, mapped)
         except BadFile as problem:
-            leavings += [_unknown(entry, str(problem)) for entry in of_object]
+            yield Looked(of_object, None, str(problem))
             continue
         with image:
-            leavings += leavings_in(image, of_object, progress)
-    return leavings
+            yield looked_for_in(image, of_object, progress)
 
 
-def leavings_in(
+def looked_for_in(
     image: FileImage, entries: Sequence[UsdtSite], progress: Progress = silent
-) -> list[Leaving]:
+) -> Looked:
     """The same, of entries of one object."""
     try:
         exits = exits_of_functions(image, [entry.place.offset for entry in entries], progress)
     except NoFunctions as problem:
-        return [_unknown(entry, str(problem)) for entry in entries]
-    return [_leaving(entry, exits[entry.place.offset]) for entry in entries]
+        return Looked(entries, None, str(problem))
+    return Looked(entries, exits)
+
+
+def leavings_of(
+    pid: int, read: Read, maps: Sequence[Mapping], entries: Sequence[UsdtSite]
+) -> list[Leaving]:
+    """A value for each function with these entries, of a process with these mappings."""
+    of_objects = looked_for(pid, read, maps, entries)
+    return [leaving for looked in of_objects for leaving in looked.leavings()]
 
 
 def opening_at(exits: Exits, site: UsdtSite) -> Opening | Closed | str:

@@ -14,7 +14,7 @@ from markerjit.errors import BadFile, Unsupported
 from markerjit.memory import Mapping
 from markerjit.model import Field, Mode, UsdtSite
 from markerjit.printable import counted
-from markerjit.session.exits import BY_ENTRY, Leaving, leavings_in, leavings_of
+from markerjit.session.exits import BY_ENTRY, Leaving, leavings_of, looked_for_in
 from markerjit.session.target import Key, Target, key_of
 from markerjit.sites import ProbeName, parse_name
 from markerjit.sites.calls import calls_of_file, calls_of_process
@@ -151,7 +151,8 @@ def list_file_functions(path: str, pattern: str) -> FunctionView:
     if not _are_left(name):
         return _view(entries, {})
     with FileImage(os.fspath(path)) as image:
-        return _view_of_exits(entries, leavings_in(image, entries.sites), {})
+        leavings = looked_for_in(image, entries.sites).leavings()
+    return _view_of_exits(entries, leavings, {})
 
 
 def _are_left(name: ProbeName) -> bool:

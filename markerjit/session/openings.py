@@ -44,14 +44,13 @@ from markerjit.sites.remembered import recall, remember
 from markerjit.spans.calls import best_opening_of_call
 from markerjit.spans.code import Code
 from markerjit.spans.columns import (
-    Kept,
     KeptExits,
     KeptOpenings,
     Plain,
     columns_of_exits,
     columns_of_openings,
 )
-from markerjit.spans.exits import Exits, exits_of
+from markerjit.spans.exits import exits_of
 from markerjit.spans.openings import Closed, Opening, best_opening
 from markerjit.tuples import NamedTuple
 
@@ -68,7 +67,7 @@ def silent(what: str, done: float) -> None:
 
 _MAX_ENTRY = 1 << 24
 _MOST_READ = 4
-_READ: dict[str, tuple[str, int, str, Kept[Any]]] = {}
+_READ: dict[str, tuple[str, int, str, Any]] = {}
 """By the name of an entry, its checksum, the size and the digest of the object, and the answers: a
 switch asks for the same ones three times."""
 _TURN = 64
@@ -78,17 +77,17 @@ _PIECE = 1 << 20
 Openings = Mapping[int, Opening | Closed]
 """By the address in the object's file."""
 
-A = TypeVar("A", Opening | Closed, Exits)
+K = TypeVar("K", KeptOpenings, KeptExits)
 
 
-class _Question(NamedTuple, Generic[A]):
+class _Question(NamedTuple, Generic[K]):
     """What is asked of addresses of an object: the name of its entries in the cache, the answer for
     an address, the columns of answers, and the answers of columns."""
 
     name: str
-    ask: Callable[[Code, int], A]
-    columns: Callable[[Mapping[int, A]], Plain]
-    kept: Callable[[Plain], Kept[A]]
+    ask: Callable[[Code, int], Any]
+    columns: Callable[[Mapping[int, Any]], Plain]
+    kept: Callable[[Plain], K]
 
 
 def openings_of(image: FileImage, asked: Collection[int], others: Iterable[int] = ()) -> Openings:
@@ -107,41 +106,42 @@ def openings_of_calls(image: FileImage, asked: Collection[int]) -> Openings:
 
 def exits_of_functions(
     image: FileImage, entries: Collection[int], progress: Progress = silent
-) -> Mapping[int, Exits]:
+) -> KeptExits:
     """Where the functions that are entered at these addresses are left, by those. `progress` is
     called where that is not remembered. Raises as `openings_of`."""
     return _answers(_EXITS, image, entries, (), progress)
 
 
 def _answers(
-    question: _Question[A],
+    question: _Question[K],
     image: FileImage,
     asked: Collection[int],
     others: Iterable[int],
     progress: Progress = silent,
-) -> Mapping[int, A]:
+) -> K:
     build_id = image.build_id()
     if not build_id or image.size > MAX_BYTES:
-        return _scanned(question, image, asked, progress)
+        return question.kept(question.columns(_scanned(question, image, asked, progress)))
     name = f"{question.name}-{build_id}"
     known = _recalled(question, image, name)
-    if known.keys() >= set(asked):
+    if known is not None and known.keys() >= set(asked):
         return known
     with _copy_of(image) as copy:
         # Recalled once more: what was known is not of the copy where the file has changed since.
-        again = _recalled(question, copy, name)
+        again: Mapping[int, Any] = _recalled(question, copy, name) or {}
         missing = {*asked, *others}.difference(again)
         answers = {**again, **_scanned(question, copy, missing, progress)}
-        remember(name, _encoded(question, _digest(copy), answers))
-    return answers
+        columns = question.columns({address: answers[address] for address in sorted(answers)})
+        remember(name, _encoded(_digest(copy), columns))
+    return question.kept(columns)
 
 
 def _scanned(
-    question: _Question[A], image: FileImage, addresses: Collection[int], progress: Progress
-) -> dict[int, A]:
+    question: _Question[K], image: FileImage, addresses: Collection[int], progress: Progress
+) -> dict[int, Any]:
     code = Code(image)
     code.expect(len(addresses))
-    answers: dict[int, A] = {}
+    answers: dict[int, Any] = {}
     for number, address in enumerate(sorted(addresses)):
         if number % _TURN == 0:
             progress(f"{os.path.basename(image.name)}, {question.name}", number / len(addresses))
@@ -197,27 +197,30 @@ def _blake2b(data: bytes = b"") -> Any:
 # ---- an entry: a checksum, and a line of JSON ----------------------------------------------------
 
 
-def _recalled(question: _Question[A], image: FileImage, name: str) -> Mapping[int, A]:
-    """What is remembered of this object; nothing where the entry is damaged or of another one."""
+def _recalled(question: _Question[K], image: FileImage, name: str) -> K | None:
+    """What is remembered of this object; None where the entry is damaged or of another one."""
     checksum, _, text = (recall(name, _MAX_ENTRY) or "").partition("\n")
     if not text or _blake2b(text.encode()).hexdigest() != checksum:
-        return {}
+        return None
     read = _READ.get(name)
     if read and read[:2] == (checksum, image.size) and read[2] == _digest(image):
-        return read[3]
+        before: K = read[3]
+        return before
     try:
         entry = json.loads(text)
         if entry["rules"] != _rules() or entry["digest"] != _digest(image):
-            return {}
+            return None
         answers = question.kept(entry["answers"])
         if answers.openings.have_code(_texts(image)):
             while len(_READ) >= _MOST_READ:
                 del _READ[next(iter(_READ))]
             _READ[name] = checksum, image.size, entry["digest"], answers
             return answers
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, MemoryFault):
+    except (
+        ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, MemoryFault,
+    ):  # fmt: skip
         pass
-    return {}
+    return None
 
 
 def _texts(image: FileImage) -> list[tuple[int, bytes]]:
@@ -229,9 +232,8 @@ def _texts(image: FileImage) -> list[tuple[int, bytes]]:
     ]
 
 
-def _encoded(question: _Question[A], digest: str, answers: Mapping[int, A]) -> str:
-    columns = question.columns({address: answers[address] for address in sorted(answers)})
-    text = json.dumps({"rules": _rules(), "digest": digest, "answers": columns})
+def _encoded(digest: str, answers: Plain) -> str:
+    text = json.dumps({"rules": _rules(), "digest": digest, "answers": answers})
     return f"{_blake2b(text.encode()).hexdigest()}\n{text}"
 
 

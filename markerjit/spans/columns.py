@@ -1,5 +1,6 @@
-"""Openings, and exits of functions, as columns: flat lists of numbers, which JSON reads at once. A
-value is made of them when it is asked for, and not before.
+"""Openings, and exits of functions, as columns: an array of numbers for each of their properties.
+What is asked about all of them is answered from the arrays. A value is made when it is asked for,
+and not before.
 
     asked       the addresses that were asked for
     openings    of each: address, way, size, and where its code, its holes and its reasons end.
@@ -18,7 +19,8 @@ What this does not do: know an object. `has_code` says whether the bytes are tho
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -27,89 +29,126 @@ from numpy.typing import NDArray
 from markerjit.model import new
 from markerjit.spans.code import TargetKind
 from markerjit.spans.exits import Exit, ExitKind, Exits, Unbounded
+from markerjit.spans.numbers import (
+    Column,
+    check_below,
+    check_ends,
+    from_each,
+    numbers_of,
+    starts_of,
+    table_of,
+    text_of,
+    texts_of,
+)
 from markerjit.spans.openings import Closed, HolePlace, Opening, TurnedDown, Way, Why
+from markerjit.tuples import NamedTuple
 from markerjit.x86.relocate import Obstacle
 
-_WAYS = tuple(Way)
+WAYS = tuple(Way)
+"""What the numbers of ways are; `CLOSED` is that of no way."""
+CLOSED = len(WAYS)
 _REASONS: tuple[Obstacle | TargetKind | Why, ...] = (*Obstacle, *TargetKind, *Why)
 _KINDS = tuple(ExitKind)
-_UNBOUNDED: tuple[Unbounded | None, ...] = (*Unbounded, None)
-_NUMBERS = {
+UNBOUNDED: tuple[Unbounded | None, ...] = (*Unbounded, None)
+"""What the numbers of reasons are for which the exits of a function are not known."""
+NUMBERS = {
     each: number
-    for column in (_WAYS, _REASONS, _KINDS, _UNBOUNDED)
+    for column in (WAYS, _REASONS, _KINDS, UNBOUNDED)
     for number, each in enumerate(column)
 }
-_CLOSED = len(_WAYS)
-"""The number of no way."""
 _OPENING, _HOLE, _REASON, _FUNCTION, _EXIT = 6, 3, 3, 4, 2
 """How many numbers each has."""
-_BEFORE = (0,) * _OPENING
-"""What stands before the first opening: ends that are 0."""
 
 A = TypeVar("A", Opening | Closed, Exits)
 Plain = dict[str, Any]
 """What JSON has of columns."""
+Mask = NDArray[np.bool_]
 
 
 class Openings:
-    """Openings by their places in the columns. Raises ValueError, TypeError and KeyError for what
-    are no columns."""
+    """Openings by their places in the columns. Raises ValueError, TypeError, IndexError and
+    KeyError for what are no columns.
+
+    addresses, ways, sizes  of each; the ways as numbers
+    """
 
     def __init__(self, plain: Plain) -> None:
-        self._openings: list[int] = [*_BEFORE, *plain["openings"]]
-        self._holes: list[int] = plain["holes"]
-        self._reasons: list[int] = plain["reasons"]
+        columns = table_of(plain["openings"], _OPENING)
+        self.addresses, self.ways, self.sizes, *self._ends = columns
+        self._holes = table_of(plain["holes"], _HOLE)
+        self._reasons = table_of(plain["reasons"], _REASON)
         self._code = bytes.fromhex(plain["code"])
         self._hole_code = bytes.fromhex(plain["hole_code"])
-        openings, holes, reasons = self._rows()
-        _check(openings[:, 3:], [len(self._code), len(holes), len(reasons)])
-        _check(holes[:, 1:2], [len(self._hole_code)])
-        _check_below(openings[:, 1], _CLOSED + 1)
-        _check_below(reasons[:, 0], _CLOSED)
-        _check_below(reasons[:, 1], len(_REASONS))
+        parts = len(self._code), len(self._holes[0]), len(self._reasons[0])
+        for ends, last in zip(self._ends, parts, strict=True):
+            check_ends(ends, last)
+        check_ends(self._holes[1], len(self._hole_code))
+        check_below(self.ways, CLOSED + 1)
+        check_below(self._reasons[0], CLOSED)
+        check_below(self._reasons[1], len(_REASONS))
 
     def __len__(self) -> int:
-        return len(self._openings) // _OPENING - 1
+        return len(self.addresses)
+
+    @property
+    def displaced(self) -> Column:
+        """How many bytes each changes or displaces."""
+        return np.maximum(self.sizes, np.diff(self._ends[0], prepend=0))
+
+    @property
+    def have_holes(self) -> Mask:
+        """Whether each needs one of its holes."""
+        return np.diff(self._ends[1], prepend=0) > 0
+
+    def reasons(self, places: Column, *, last: bool = False) -> list[str]:
+        """The first reason against a better way, or the last one, of those at these places; "" of
+        one that has none."""
+        texts = np.array([*map(str, _REASONS), ""], object)
+        numbers = np.append(self._reasons[1], len(_REASONS))
+        ends = self._ends[2]
+        at = (ends - 1 if last else starts_of(ends))[places]
+        has_one = np.diff(ends, prepend=0)[places] > 0
+        chosen: list[str] = texts[numbers[np.where(has_one, at, -1)]].tolist()
+        return chosen
+
+    def holes(self, place: int) -> list[HolePlace]:
+        """The holes of the one at a place."""
+        ends = self._ends[1]
+        return [self._hole(hole) for hole in range(int(starts_of(ends)[place]), int(ends[place]))]
 
     def at(self, place: int) -> Opening | Closed:
         """The one at a place."""
-        row = _OPENING * (place + 1)
-        code, hole, reason, address, way, size, code_end, holes_end, reasons_end = self._openings[
-            row - 3 : row + _OPENING
-        ]
+        address, way, size, code, code_end, hole, holes_end, reason, reasons_end = self._rows[place]
         turned_down: tuple[TurnedDown, ...] = ()
         if reason < reasons_end:
             turned_down = tuple(map(self._turned_down, range(reason, reasons_end)))
-        if way == _CLOSED:
+        if way == CLOSED:
             return Closed(address, turned_down)
-        holes: tuple[HolePlace, ...] = ()
-        if hole < holes_end:
-            holes = tuple(map(self._hole, range(hole, holes_end)))
-        fields = _WAYS[way], address, self._code[code:code_end], size, holes, turned_down
+        holes = tuple(map(self._hole, range(hole, holes_end))) if hole < holes_end else ()
+        fields = WAYS[way], address, self._code[code:code_end], size, holes, turned_down
         return new(Opening, fields)
 
+    @cached_property
+    def _rows(self) -> list[tuple[int, ...]]:
+        """The numbers of each, with where its parts begin and end."""
+        parts = [each for ends in self._ends for each in (starts_of(ends), ends)]
+        columns = self.addresses, self.ways, self.sizes, *parts
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
     def _turned_down(self, place: int) -> TurnedDown:
-        way, reason, address = self._reasons[_REASON * place : _REASON * (place + 1)]
-        return TurnedDown(_WAYS[way], _REASONS[reason], address)
+        way, reason, address = (int(column[place]) for column in self._reasons)
+        return TurnedDown(WAYS[way], _REASONS[reason], address)
 
     def _hole(self, place: int) -> HolePlace:
-        row = _HOLE * place
-        address, end, made = self._holes[row : row + _HOLE]
-        start = self._holes[row - 2] if row else 0
+        address, end, made = (int(column[place]) for column in self._holes)
+        start = int(self._holes[1][place - 1]) if place else 0
         return HolePlace(address, self._hole_code[start:end], bool(made))
 
     def have_code(self, texts: Sequence[tuple[int, bytes]]) -> bool:
         """Whether their bytes are in this code, of which each piece stands at an address."""
-        openings, holes, _ = self._rows()
-        return _stands(self._code, openings[:, 0], openings[:, 3], texts) and _stands(
-            self._hole_code, holes[:, 0], holes[:, 1], texts
-        )
-
-    def _rows(self) -> tuple[NDArray[np.int64], ...]:
-        return (
-            _rows(self._openings[_OPENING:], _OPENING),
-            _rows(self._holes, _HOLE),
-            _rows(self._reasons, _REASON),
+        holes, hole_ends, _ = self._holes
+        return _stands(self._code, self.addresses, self._ends[0], texts) and _stands(
+            self._hole_code, holes, hole_ends, texts
         )
 
 
@@ -119,7 +158,8 @@ class Kept(Mapping[int, A], Generic[A]):
     def __init__(self, plain: Plain) -> None:
         """Raises as `Openings`."""
         self.openings = Openings(plain["openings"])
-        self._places = {address: place for place, address in enumerate(plain["asked"])}
+        asked = numbers_of(plain["asked"]).tolist()
+        self._places = {address: place for place, address in enumerate(asked)}
         self._made: dict[int, A] = {}
 
     def __getitem__(self, address: int) -> A:
@@ -134,6 +174,10 @@ class Kept(Mapping[int, A], Generic[A]):
 
     def __contains__(self, address: object) -> bool:
         return address in self._places  # and no answer is made
+
+    def keys(self) -> KeysView[int]:
+        """The addresses."""
+        return self._places.keys()
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._places)
@@ -154,31 +198,82 @@ class KeptOpenings(Kept[Opening | Closed]):
         return self.openings.at(place)
 
 
+class Left(NamedTuple):
+    """Columns of some functions, in the order that they are asked for in.
+
+    entries    the places of the openings of their entries
+    unbounded  the numbers of the reasons why their exits are not known
+    again      whether they begin again
+    exits      the places of the openings of their exits, one function after the other
+    functions  which of the functions each exit leaves
+    """
+
+    entries: Column
+    unbounded: Column
+    again: Mask
+    exits: Column
+    functions: Column
+
+
 class KeptExits(Kept[Exits]):
     """The exits of the function that is entered at each address."""
 
     def __init__(self, plain: Plain) -> None:
         super().__init__(plain)
-        self._functions: list[int] = plain["functions"]
-        functions, exits = _rows(self._functions, _FUNCTION), _rows(plain["exits"], _EXIT)
-        self._exits: list[list[int]] = exits.tolist()
-        if len(self) != len(functions) or len(self) + len(exits) != len(self.openings):
+        functions = table_of(plain["functions"], _FUNCTION)
+        self._ends, self._unbounded, self._at, self._again = functions
+        addresses, kinds = table_of(plain["exits"], _EXIT)
+        if len(self) != len(self._ends) or len(self) + len(kinds) != len(self.openings):
             raise ValueError("exits of other functions")
-        _check(functions[:, :1], [len(exits)])
-        _check_below(functions[:, 1], len(_UNBOUNDED))
-        _check_below(exits[:, 1], len(_KINDS))
+        check_ends(self._ends, len(kinds))
+        check_below(self._unbounded, len(UNBOUNDED))
+        check_below(kinds, len(_KINDS))
+        self._exits = addresses, kinds
+
+    def left(self, addresses: Iterable[int]) -> Left:
+        """The columns of the functions that are entered at these addresses."""
+        places = np.array([self._places[address] for address in addresses], np.int64)
+        starts, ends = starts_of(self._ends)[places], self._ends[places]
+        functions = np.repeat(np.arange(len(places)), ends - starts)
+        exits = from_each(starts, ends - starts) + places[functions] + 1
+        again = self._again[places] != 0
+        return Left(starts + places, self._unbounded[places], again, exits, functions)
+
+    def displaces(self, left: Left) -> Mask:
+        """Whether each exit is nothing but the instruction that its entry displaces."""
+        ways, addresses = self.openings.ways, self.openings.addresses
+        entries = left.entries[left.functions]
+        same = (addresses[entries] == addresses[left.exits]) & (ways[entries] == ways[left.exits])
+        open_alike: Mask = same & (ways[entries] != CLOSED)
+        return open_alike
+
+    def overlap(self, left: Left) -> Mask:
+        """Whether each exit and its entry need the same bytes, and so are not open together."""
+        openings, exits, entries = self.openings, left.exits, left.entries[left.functions]
+        starts, ends = openings.addresses, openings.addresses + openings.displaced
+        are_open: Mask = (openings.ways[exits] != CLOSED) & (openings.ways[entries] != CLOSED)
+        return are_open & (starts[entries] < ends[exits]) & (starts[exits] < ends[entries])
 
     def _answer(self, place: int) -> Exits:
-        row = _FUNCTION * place
-        end, unbounded, at, again = self._functions[row : row + _FUNCTION]
-        start = self._functions[row - _FUNCTION] if row else 0
+        start, end, unbounded, at, again = self._rows[place]
         opening_at = self.openings.at
+        addresses, kinds = self._lists
         exits = tuple(
-            new(Exit, (address, _KINDS[kind], opening_at(opening)))
-            for opening, (address, kind) in enumerate(self._exits[start:end], start + place + 1)
+            new(Exit, (addresses[exit], _KINDS[kinds[exit]], opening_at(exit + place + 1)))
+            for exit in range(start, end)
         )
         entry = opening_at(start + place)
-        return new(Exits, (entry, exits, _UNBOUNDED[unbounded], at, bool(again)))
+        return new(Exits, (entry, exits, UNBOUNDED[unbounded], at, bool(again)))
+
+    @cached_property
+    def _rows(self) -> list[tuple[int, ...]]:
+        columns = starts_of(self._ends), self._ends, self._unbounded, self._at, self._again
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    @cached_property
+    def _lists(self) -> tuple[list[int], list[int]]:
+        addresses, kinds = self._exits
+        return addresses.tolist(), kinds.tolist()
 
 
 # ---- columns of values ---------------------------------------------------------------------------
@@ -186,22 +281,23 @@ class KeptExits(Kept[Exits]):
 
 def columns_of_openings(answers: Mapping[int, Opening | Closed]) -> Plain:
     """The columns of `KeptOpenings`."""
-    return {"asked": list(answers), "openings": _columns(answers.values())}
+    return {"asked": text_of(answers), "openings": columns_of(answers.values())}
 
 
 def columns_of_exits(answers: Mapping[int, Exits]) -> Plain:
     """The columns of `KeptExits`. Of what is opened by a jump they lack the better ways: nobody
     asks for them, and they are most."""
     openings: list[Opening | Closed] = []
-    functions: list[int] = []
-    exits: list[int] = []
+    functions: list[tuple[int, ...]] = []
+    exits: list[tuple[int, ...]] = []
     for entry, leaving, unbounded, at, again in answers.values():
         openings += (_brief(entry), *(_brief(each.opening) for each in leaving))
-        for each in leaving:
-            exits += each.address, _NUMBERS[each.kind]
-        functions += len(exits) // _EXIT, _NUMBERS[unbounded], at, int(again)
-    plain = {"functions": functions, "exits": exits}
-    return {"asked": list(answers), "openings": _columns(openings), **plain}
+        exits += ((each.address, NUMBERS[each.kind]) for each in leaving)
+        functions.append((len(exits), NUMBERS[unbounded], at, int(again)))
+    return {
+        "asked": text_of(answers), "openings": columns_of(openings),
+        "functions": texts_of(functions, _FUNCTION), "exits": texts_of(exits, _EXIT),
+    }  # fmt: skip
 
 
 def _brief(opening: Opening | Closed) -> Opening | Closed:
@@ -209,54 +305,35 @@ def _brief(opening: Opening | Closed) -> Opening | Closed:
     return opening._replace(turned_down=()) if is_by_jump else opening
 
 
-def _columns(openings: Iterable[Opening | Closed]) -> Plain:
-    rows: list[int] = []
-    holes: list[int] = []
-    reasons: list[int] = []
+def columns_of(openings: Iterable[Opening | Closed]) -> Plain:
+    """The columns of `Openings`."""
+    rows: list[tuple[int, ...]] = []
+    holes: list[tuple[int, ...]] = []
+    reasons: list[tuple[int, ...]] = []
     code, hole_code = bytearray(), bytearray()
     for opening in openings:
-        way, size = _CLOSED, 0
+        way, size = CLOSED, 0
         if isinstance(opening, Opening):
-            way, size = _NUMBERS[opening.way], opening.size
+            way, size = NUMBERS[opening.way], opening.size
             code += opening.code
             for address, content, made in opening.holes:
                 hole_code += content
-                holes += address, len(hole_code), int(made)
+                holes.append((address, len(hole_code), int(made)))
         for worse, reason, at in opening.turned_down:
-            reasons += _NUMBERS[worse], _NUMBERS[reason], at
-        ends = len(code), len(holes) // _HOLE, len(reasons) // _REASON
-        rows += opening.address, way, size, *ends
+            reasons.append((NUMBERS[worse], NUMBERS[reason], at))
+        rows.append((opening.address, way, size, len(code), len(holes), len(reasons)))
     return {
-        "openings": rows, "holes": holes, "reasons": reasons,
+        "openings": texts_of(rows, _OPENING), "holes": texts_of(holes, _HOLE),
+        "reasons": texts_of(reasons, _REASON),
         "code": code.hex(), "hole_code": hole_code.hex(),
     }  # fmt: skip
 
 
-def _rows(column: list[int], size: int) -> NDArray[np.int64]:
-    return np.array(column, np.int64).reshape(-1, size)
-
-
-def _check(ends: NDArray[np.int64], last: Sequence[int]) -> None:
-    """Raise ValueError unless each of these columns is in order, from 0 to the last one."""
-    steps = np.diff(ends, axis=0, prepend=0, append=[last])
-    if (steps < 0).any() or steps[-1].any():
-        raise ValueError("columns that are no ends")
-
-
-def _check_below(numbers: NDArray[np.int64], end: int) -> None:
-    if ((numbers < 0) | (numbers >= end)).any():
-        raise ValueError("a number of nothing")
-
-
 def _stands(
-    content: bytes,
-    addresses: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    texts: Sequence[tuple[int, bytes]],
+    content: bytes, addresses: Column, ends: Column, texts: Sequence[tuple[int, bytes]]
 ) -> bool:
     """Whether each part of the content, which ends at one of these ends, stands at its address."""
-    sizes = np.diff(ends, prepend=0)
-    at = np.repeat(addresses - (ends - sizes), sizes) + np.arange(len(content))
+    at = from_each(addresses, np.diff(ends, prepend=0))
     expected = np.frombuffer(content, np.uint8)
     stands = np.zeros(len(content), bool)
     for start, text in texts:

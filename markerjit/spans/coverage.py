@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 
@@ -22,8 +22,18 @@ from markerjit.abi import PAGE
 from markerjit.elf.function_names import FunctionNames
 from markerjit.elf.functions import Functions
 from markerjit.spans.code import Code
-from markerjit.spans.exits import Exits
-from markerjit.spans.openings import Closed, HolePlace, Opening, Way, best_opening
+from markerjit.spans.columns import (
+    CLOSED,
+    NUMBERS,
+    UNBOUNDED,
+    WAYS,
+    KeptExits,
+    Left,
+    Openings,
+    columns_of,
+)
+from markerjit.spans.numbers import Column
+from markerjit.spans.openings import HolePlace, Way, best_opening
 from markerjit.tuples import NamedTuple, brief
 
 BY_ENTRY = "inside what the entry displaces"
@@ -67,16 +77,18 @@ class Share(NamedTuple):
         return self.places - sum(self.ways.values())
 
 
-def shares_of_functions(exits: Collection[Exits]) -> tuple[Share, Share]:
+def shares_of_functions(kept: KeptExits, entries: Collection[int]) -> tuple[Share, Share]:
     """The shares of the entries of functions, and of their exits."""
-    return _share("entries", (each.entry for each in exits)), _exits(exits)
+    left = kept.left(entries)
+    return _share("entries", kept.openings, left.entries), _exits(kept, left)
 
 
 def share_of_instructions(code: Code, instructions: int | None, progress: Progress) -> Share:
     """The share of so many instructions; None is all."""
     code.expect(len(code.functions) if instructions is None else instructions)
     places = _reported("instructions", _chosen(code, instructions), progress)
-    return _share("instructions", (best_opening(code, at) for at in places))
+    openings = Openings(columns_of(best_opening(code, at) for at in places))
+    return _share("instructions", openings, np.arange(len(openings)))
 
 
 def entries_of(functions: Functions, names: FunctionNames) -> list[int]:
@@ -104,53 +116,44 @@ def _chosen(code: Code, count: int | None) -> list[int]:
     return [draw.choice(starts) for starts in places if starts]
 
 
-def _exits(functions: Iterable[Exits]) -> Share:
-    unknown: Counter[str] = Counter()
-    displaced = 0
-    openings: list[Opening | Closed] = []
-    for exits in functions:
-        if exits.unbounded:
-            unknown[str(exits.unbounded)] += 1
-        own = [each.opening for each in exits.exits if each.opening != exits.entry]
-        displaced += len(exits.exits) - len(own)
-        openings += own
-    share = _share("exits", openings)
-    ways = {BY_ENTRY: displaced, **share.ways} if displaced else share.ways
-    return share._replace(places=share.places + displaced, ways=ways, unknown=dict(unknown))
+def _exits(kept: KeptExits, left: Left) -> Share:
+    unknown = Counter(str(UNBOUNDED[each]) for each in left.unbounded.tolist() if UNBOUNDED[each])
+    displaced = kept.displaces(left)
+    share = _share("exits", kept.openings, left.exits[~displaced])
+    by_entry = int(displaced.sum())
+    ways = {BY_ENTRY: by_entry, **share.ways} if by_entry else share.ways
+    return share._replace(places=share.places + by_entry, ways=ways, unknown=dict(unknown))
 
 
-def _share(what: str, openings: Iterable[Opening | Closed]) -> Share:
-    ways: Counter[Way] = Counter()
-    reasons: Counter[str] = Counter()
+def _share(what: str, openings: Openings, places: Column) -> Share:
+    ways, reasons = _as_switched(openings, places)
+    counts = np.bincount(ways, minlength=len(WAYS)).tolist()
+    ordered = {str(way): count for way, count in zip(WAYS, counts, strict=False) if count}
+    return Share(what, len(places), ordered, dict(Counter(reasons).most_common()), {})
+
+
+def _as_switched(openings: Openings, places: Column) -> tuple[Column, list[str]]:
+    """The numbers of the ways, and why some are no jump."""
+    ways = openings.ways[places]
+    first, last = openings.addresses[places], (openings.addresses + openings.sizes)[places] - 1
+    trap = NUMBERS[Way.INT3]
+    closed, trapped = ways == CLOSED, ways == trap
+    reasons = np.full(len(places), "", object)
+    reasons[closed] = openings.reasons(places[closed], last=True)
+    reasons[trapped] = [reason or NO_ROOM for reason in openings.reasons(places[trapped])]
+    in_two_pages = ~closed & ~trapped & (first // PAGE != last // PAGE)
+    ways[in_two_pages], reasons[in_two_pages] = trap, TWO_PAGES
     given: set[int] = set()
-    places = 0
-    for opening in openings:
-        places += 1
-        way, reason = _as_switched(opening, given)
-        if way:
-            ways[way] += 1
-        if reason:
-            reasons[reason] += 1
-    ordered = {str(way): ways[way] for way in Way if ways[way]}
-    return Share(what, places, ordered, dict(reasons.most_common()), {})
-
-
-def _as_switched(opening: Opening | Closed, given: set[int]) -> tuple[Way | None, str]:
-    """The way, and why it is no jump; "" where it is one."""
-    if isinstance(opening, Closed):
-        return None, str(opening.turned_down[-1].reason)
-    if opening.way is Way.INT3:
-        first = next(iter(opening.turned_down), None)
-        return Way.INT3, str(first.reason) if first else NO_ROOM
-    if opening.address // PAGE != (opening.address + opening.size - 1) // PAGE:
-        return Way.INT3, TWO_PAGES
-    if opening.holes:
-        hole = next((each for each in opening.holes if not given & _bytes_of(each)), None)
+    choosing = ~closed & ~trapped & ~in_two_pages & openings.have_holes[places]
+    for index in np.flatnonzero(choosing).tolist():
+        holes = openings.holes(int(places[index]))
+        hole = next((each for each in holes if not given & _bytes_of(each)), None)
         if hole is None:
-            return Way.INT3, NO_HOLE_LEFT
-        given |= _bytes_of(hole)
-        return (Way.MADE if hole.made else Way.HOLE), ""
-    return opening.way, ""
+            ways[index], reasons[index] = trap, NO_HOLE_LEFT
+        else:
+            given |= _bytes_of(hole)
+            ways[index] = NUMBERS[Way.MADE if hole.made else Way.HOLE]
+    return ways, reasons[reasons != ""].tolist()
 
 
 def _bytes_of(hole: HolePlace) -> set[int]:

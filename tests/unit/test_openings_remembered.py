@@ -17,6 +17,7 @@ from markerjit.elf import FileImage
 from markerjit.session import openings
 from markerjit.session.openings import Openings, openings_of
 from markerjit.spans import Closed, Code, Opening
+from markerjit.spans.numbers import numbers_of, text_of
 from tests.support.compilers import Elf
 
 SOURCE = r"""
@@ -218,16 +219,23 @@ def _code(text: dict[str, Any]) -> None:
     openings["code"] = "cc" + openings["code"][2:]
 
 
+def _number_of(text: dict[str, Any], table: str, column: int, number: int) -> None:
+    """Have another number in the first row of a table."""
+    columns = _openings(text)[table]
+    numbers = numbers_of(columns[column])
+    columns[column] = text_of([number, *numbers[1:].tolist()])
+
+
 def _way(text: dict[str, Any]) -> None:
-    _openings(text)["openings"][1] = 1000
+    _number_of(text, "openings", 1, 1000)
 
 
 def _reason(text: dict[str, Any]) -> None:
-    _openings(text)["reasons"][1] = -1
+    _number_of(text, "reasons", 1, -1)
 
 
 def _order(text: dict[str, Any]) -> None:
-    _openings(text)["openings"][3] = 1000
+    _number_of(text, "openings", 3, 1000)
 
 
 def _rest(text: dict[str, Any]) -> None:
@@ -235,7 +243,30 @@ def _rest(text: dict[str, Any]) -> None:
 
 
 def _number(text: dict[str, Any]) -> None:
-    text["answers"]["asked"].pop()
+    text["answers"]["asked"] = text_of(numbers_of(text["answers"]["asked"])[:-1].tolist())
+
+
+def _width(text: dict[str, Any]) -> None:
+    column = _openings(text)["openings"][0]
+    _openings(text)["openings"][0] = f"3{column[1:]}"
+
+
+def _cut(text: dict[str, Any]) -> None:
+    column = _openings(text)["openings"][0]
+    _openings(text)["openings"][0] = column[:-2]
+
+
+def _empty(text: dict[str, Any]) -> None:
+    _openings(text)["openings"][0] = ""
+
+
+def _shorter(text: dict[str, Any]) -> None:
+    columns = _openings(text)["openings"]
+    columns[2] = text_of(numbers_of(columns[2])[:-1].tolist())
+
+
+def _fewer(text: dict[str, Any]) -> None:
+    _openings(text)["openings"].pop()
 
 
 def _list(text: dict[str, Any]) -> None:
@@ -243,8 +274,12 @@ def _list(text: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [_rules, _digest, _code, _way, _reason, _order, _rest, _number, _list]
-)
+    "change",
+    [
+        _rules, _digest, _code, _way, _reason, _order, _rest, _number, _width, _cut, _empty,
+        _shorter, _fewer, _list,
+    ],
+)  # fmt: skip
 def test_an_entry_that_does_not_fit_is_ignored(
     tmp_path: Path, scans: list[str], change: Callable[[dict[str, Any]], None]
 ) -> None:

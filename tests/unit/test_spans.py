@@ -16,7 +16,8 @@ from markerjit.elf.imports import PT_DYNAMIC
 from markerjit.elf.sections import SHT_SYMTAB, read_sections
 from markerjit.errors import MarkerError
 from markerjit.spans import Closed, Code, Opening, TargetKind, Way, best_opening
-from markerjit.spans.exits import exits_of
+from markerjit.spans.columns import UNBOUNDED, KeptExits, columns_of_exits
+from markerjit.spans.exits import exits_of, has_bytes_of_entry
 from markerjit.spans.openings import Why
 from markerjit.x86.decode import disassemble
 from markerjit.x86.flow import is_padding
@@ -340,6 +341,37 @@ def test_answers_are_the_same_where_many_are_expected(code: Code, expecting: Cod
         assert expecting.jumps_into(at, at + 5) == code.jumps_into(at, at + 5)
         assert best_opening(expecting, at) == best_opening(code, at)
         assert exits_of(expecting, at) == exits_of(code, at)
+
+
+def test_columns_say_of_each_place_what_its_values_say(code: Code) -> None:
+    low, high = int(code.functions.starts[0]), int(code.functions.ends[-1]) + 16
+    scanned = {at: exits_of(code, at) for at in range(low, high)}
+
+    kept = KeptExits(columns_of_exits(scanned))
+    some = [at for at in kept if at % 3]
+    left = kept.left(some)
+
+    values = [kept[at] for at in some]
+    exits = [(each, exit_) for each in values for exit_ in each.exits]
+    openings = [exit_.opening for _, exit_ in exits]
+    assert [kept.openings.at(place) for place in left.entries] == [each.entry for each in values]
+    assert [kept.openings.at(place) for place in left.exits] == openings
+    assert [UNBOUNDED[number] for number in left.unbounded] == [each.unbounded for each in values]
+    assert left.again.tolist() == [each.again for each in values]
+    assert [values[function] for function in left.functions] == [each for each, _ in exits]
+    overlap = kept.overlap(left).tolist()
+    assert overlap == [has_bytes_of_entry(*pair) for pair in exits]
+    displaced = kept.displaces(left).tolist()
+    assert displaced == [exit_.opening == each.entry for each, exit_ in exits]
+    assert {*overlap} == {*displaced} == {True, False}
+    for last in (False, True):
+        reasons = [[str(why.reason) for why in each.turned_down] or [""] for each in openings]
+        expected = [each[-1 if last else 0] for each in reasons]
+        assert kept.openings.reasons(left.exits, last=last) == expected
+        assert len({*expected}) > 2
+    for at, exits_ in scanned.items():  # the better ways of a jump are not kept
+        of_kept = [each[:2] for each in kept[at].exits]
+        assert (of_kept, kept[at][2:]) == ([each[:2] for each in exits_.exits], exits_[2:])
 
 
 def test_usual_shapes_are_known_before_they_are_asked_for(
