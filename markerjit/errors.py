@@ -32,6 +32,7 @@ class Reason(Enum):
     NOT_ITS_CHANGE = "a change that the protocol is not for"
     NO_PROTOCOL = "no protocol covers it"
     NO_OPENING = "no way to open it"
+    NO_STUB = "no stub yet"
     NO_QUESTION = "the question cannot be asked of it"
     HELD = "held by a reader or a flight recorder"
     OTHER = "other"

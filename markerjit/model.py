@@ -208,6 +208,7 @@ class Form(NamedTuple):
             instruction, or a part of one
     lead    how many bytes of the instruction stand before the head
     closed  why the site cannot be switched, as a clause; "" where the form's name says it
+    later   whether it can be, and only has no stub yet
 
     The head is empty where the slot alone decides. Then no code changes, and there is one way. A
     site without any way cannot be switched.
@@ -220,6 +221,7 @@ class Form(NamedTuple):
     inside: tuple[int, ...] = ()
     lead: int = 0
     closed: str = ""
+    later: bool = False
 
     @property
     def modes(self) -> tuple[Mode, ...]:

@@ -302,7 +302,7 @@ def _side_by_side(explanation: Explanation) -> Iterator[str]:
 def _plan_lines(explanation: Explanation) -> Iterator[str]:
     plan = explanation.plan
     if not isinstance(plan, markerjit.Plan):
-        is_later = plan.reason is markerjit.Reason.NO_OPENING
+        is_later = plan.reason is markerjit.Reason.NO_STUB
         yield f"{'no plan yet' if is_later else 'cannot be switched on'}: {plan.sentence}"
         return
     yield f"plan: {plan.title}"

@@ -137,11 +137,17 @@ def _left_out(reasons: dict[str, _Why]) -> tuple[LeftOut, ...]:
     return tuple(LeftOut(marker, *why) for marker, why in reasons.items())
 
 
+def reason_against_closed(site: Site) -> _Why:
+    """The reason why a site that has no way now may not be switched, and a sentence."""
+    reason = Reason.NO_STUB if site.form.later else Reason.NO_OPENING
+    return reason, f"{site.marker} ({site.source}) {site.form.closed}"
+
+
 def _reason_against(state: SiteState, ours: Container[int]) -> _Why | None:
     """The reason why no request may switch this site."""
     site, probe = state.site, state.probe
     if site.form.closed:
-        return Reason.NO_OPENING, f"{site.marker} ({site.source}) {site.form.closed}"
+        return reason_against_closed(site)
     if not site.form.ways:
         return Reason.ALWAYS_ON, (
             f"{site.marker} is compiled as {site.kind} ({site.source}): it always calls its probe "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from markerjit.errors import Reason, Refused, Unsupported
 from markerjit.model import Signature, Site
 from markerjit.patch.request import Probe
-from markerjit.patch.switchable import LeftOut
+from markerjit.patch.switchable import LeftOut, reason_against_closed
 from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:  # imported where something is asked
@@ -110,8 +110,7 @@ def blockless(sites: Sequence[Site]) -> dict[Signature, LeftOut]:
 
 def _no_block(site: Site) -> LeftOut:
     if site.form.closed:
-        sentence = f"{site.marker} ({site.source}) {site.form.closed}"
-        return LeftOut(site.marker, Reason.NO_OPENING, sentence)
+        return LeftOut(site.marker, *reason_against_closed(site))
     sentence = (
         f"{site.marker} calls its probe as a C function, and a question needs the arguments in "
         "one block, as markers of the kinds jump, nop and pointer have them"

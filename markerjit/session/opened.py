@@ -21,7 +21,7 @@ from markerjit.arena.hashes import fnv1a, know_hashes
 from markerjit.arena.patches import Pages, PatchKind
 from markerjit.elf import Read
 from markerjit.errors import MemoryFault
-from markerjit.model import Body, Hole, RemoteAddress, Signature, Site, UsdtSite
+from markerjit.model import Body, Form, Hole, RemoteAddress, Signature, Site, UsdtSite
 from markerjit.probes.fast import BEFORE, WAY_AT
 from markerjit.probes.stub import BEFORE_STUB, MARK_SIZE, Stub
 from markerjit.tuples import NamedTuple
@@ -36,7 +36,7 @@ from markerjit.x86.forms import (
 _HALF = MARK_SIZE // 2
 _STUB, _FORMER = b"mjst", b"mj stub\0"
 _EXIT = b"mj exit\0"
-NO_STUB = "gets its stub when it is first switched on"
+_NO_STUB = "gets its stub when it is first switched on"
 
 
 class Opened(NamedTuple):
@@ -233,8 +233,16 @@ def with_stub(
 
 
 def without_stub(site: UsdtSite, why: str) -> Site:
-    """A site that cannot be opened, or not yet, for this reason."""
-    form = site.form._replace(closed=why)
+    """A site that cannot be opened, for this reason."""
+    return _closed(site, site.form._replace(closed=why))
+
+
+def with_stub_to_come(site: UsdtSite, how: str = "") -> Site:
+    """A site that has no stub yet; and how it will be opened, as the end of that sentence."""
+    return _closed(site, site.form._replace(closed=_NO_STUB + how, later=True))
+
+
+def _closed(site: UsdtSite, form: Form) -> Site:
     body = Body(RemoteAddress(0), RemoteAddress(0), site.address)
     return Site(site.signature, site.place, site.address, form, body)
 

@@ -35,7 +35,7 @@ from markerjit.arguments import (
     check_seconds,
     check_text,
 )
-from markerjit.errors import BadArgument, Refused, Unsupported
+from markerjit.errors import BadArgument, Reason, Refused, Unsupported
 from markerjit.model import Event, Mode, Seccomp
 from markerjit.patch.apply import Applied
 from markerjit.patch.plan import Plan
@@ -202,9 +202,7 @@ class Session(View):
         try:
             return planner.plan(states, request, recorders)
         except Refused as refused:
-            from markerjit.session.opened import NO_STUB
-
-            if NO_STUB not in refused.sentence:
+            if refused.reason is not Reason.NO_STUB:
                 raise
             raise Refused(
                 f"{refused.sentence}. Where the stub goes is known then: there is a plan once it "

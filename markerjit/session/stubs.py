@@ -38,10 +38,10 @@ from markerjit.proc.permission import read_status
 from markerjit.ring.types import Options
 from markerjit.session.exits import opening_at
 from markerjit.session.opened import (
-    NO_STUB,
     before_stub,
     know_marks,
     with_stub,
+    with_stub_to_come,
     without_stub,
 )
 from markerjit.session.openings import (
@@ -163,7 +163,7 @@ def say_openings(target: Target, sites: Sequence[UsdtSite]) -> None:
     nothing in the process."""
     asked = set(map(key_of, sites))
     ready, closed = looked_at(target, with_entries(sites))
-    later = [without_stub(each.site, _later(each)) for each in ready]
+    later = [with_stub_to_come(each.site, _way(each)) for each in ready]
     target.note_closed([site for site in (*later, *closed) if key_of(site) in asked])
 
 
@@ -175,15 +175,16 @@ def with_entries(sites: Sequence[UsdtSite]) -> list[UsdtSite]:
     return [*(entry for key, entry in entries.items() if key not in asked), *sites]
 
 
-def _later(ready: Ready) -> str:
+def _way(ready: Ready) -> str:
+    """How a site will be opened, as the end of a sentence."""
     way = "a jump" if len(ready.head) == NEAR_LENGTH else "a breakpoint"
     if _gets_target(ready):
-        return f"{NO_STUB}, and is opened by another target of {ready.head.hex(' ')}"
+        return f", and is opened by another target of {ready.head.hex(' ')}"
     if ready.hole:
         jump = ready.hole.jump + ready.site.place.object.bias
         way = f"a short jump to a {'made ' if ready.hole.made else ''}hole at {jump:#x},"
     code = ready.displaced.hex(" ")
-    return f"{NO_STUB}, and is opened by {way} over {code}"
+    return f", and is opened by {way} over {code}"
 
 
 # ---- 1: what is there ----------------------------------------------------------------------------

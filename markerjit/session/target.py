@@ -376,11 +376,11 @@ class Target:
         return matching(seen.objects.sites, name)
 
     def _matching_usdt(self, name: ProbeName) -> tuple[Site, ...]:
-        from markerjit.session.opened import NO_STUB, without_stub
+        from markerjit.session.opened import with_stub_to_come
 
         known = self._known()
         sites = self.unprepared(name)
-        return tuple(known.get(key_of(site)) or without_stub(site, NO_STUB) for site in sites)
+        return tuple(known.get(key_of(site)) or with_stub_to_come(site) for site in sites)
 
     def _matching_functions(self, name: ProbeName) -> tuple[Site, ...]:
         """Those that were opened once, or that were to be. Only where there are none, all that the
@@ -392,7 +392,7 @@ class Target:
 
     def _matching_entered(self, name: ProbeName) -> tuple[Site, ...]:
         """The same of functions or calls, of which one may have been asked for by another name."""
-        from markerjit.session.opened import NO_STUB, without_stub
+        from markerjit.session.opened import with_stub_to_come
         from markerjit.sites.selection import is_meant
 
         sites = [site for site in self._known().values() if is_meant(name, site)]
@@ -400,19 +400,19 @@ class Target:
             asked = self.unprepared(name)
             known = self._known()
             sites = [known[key_of(site)] for site in asked if key_of(site) in known]
-            sites = sites or [without_stub(site, NO_STUB) for site in asked]
+            sites = sites or [with_stub_to_come(site) for site in asked]
         return tuple(sorted(sites, key=attrgetter("address")))
 
     def _matching_instructions(self, name: ProbeName) -> tuple[Site, ...]:
         """Those that were opened once, or that were to be; and where there are none, those that the
         name is of."""
-        from markerjit.session.opened import NO_STUB, without_stub
+        from markerjit.session.opened import with_stub_to_come
         from markerjit.sites.selection import is_meant
 
         known = self._known()
         sites = [site for site in known.values() if is_meant(name, site)]
         if not sites:
-            sites = [without_stub(site, NO_STUB) for site in self.unprepared(name)]
+            sites = [with_stub_to_come(site) for site in self.unprepared(name)]
         return tuple(sorted(sites, key=attrgetter("address")))
 
     def _known(self) -> dict[Key, Site]:

@@ -375,8 +375,11 @@ def test_there_is_a_plan_once_a_function_has_been_on_and_before_how_it_would_be(
 
     with markerjit.attach(program.pid) as session:
         for function in (name, f"{name}:return"):
-            with pytest.raises(markerjit.Refused, match=r"opened by .*there is a plan once it has"):
+            with pytest.raises(
+                markerjit.Refused, match=r"opened by .*there is a plan once it has"
+            ) as refused:
                 session.plan(function)
+            assert refused.value.reason is markerjit.Reason.NO_STUB
         assert not session.has_runtime and code_of(program) == before
         session.on(name)
         assert not session.plan(name).changes

@@ -159,6 +159,23 @@ def test_code_that_the_program_may_change_at_any_time_is_refused(target: Callabl
     assert program.ask("run 2")["rewritten"] == 1 + 2 + 2 * 7
 
 
+def test_the_plan_of_what_cannot_be_opened_is_no_plan_for_later(target: Callable) -> None:
+    program = target(PROGRAM)
+    program.ask("unlock")
+    name = names(("rewritten",))
+
+    with (
+        markerjit.attach(program.pid) as session,
+        pytest.raises(markerjit.Refused, match=r"jump of ours$") as refused,
+    ):
+        session.plan(name)
+    explained = cli("explain", program.pid, name)
+
+    assert refused.value.reason is markerjit.Reason.NO_OPENING
+    assert "cannot be switched on: func:rewritten" in explained.stdout
+    assert "no plan yet" not in explained.stdout
+
+
 def test_code_that_the_program_has_changed_is_refused(target: Callable) -> None:
     program = target(PROGRAM)
     for line in ("unlock", "rewrite 7", "lock"):
