@@ -229,12 +229,12 @@ def _split(code: bytes) -> _Run:
 
 
 def _goes_on(mnemonic: str, operands: str, code: bytes) -> bool | None:
-    """What `_goes_on_verbatim` says. Of instructions with a mnemonic that is no transfer, and
-    without prefixes and operands relative to rip, it says the same of all."""
+    """What `_goes_on_verbatim` says. Of instructions with a mnemonic that says all, and without
+    operands relative to rip, it is remembered."""
     if mnemonic in _VERBATIM and "ip" not in operands:
         return True
     goes_on = _goes_on_verbatim(code)
-    if goes_on and mnemonic.isalnum() and not mnemonic.startswith(TRANSFERS):
+    if goes_on and says_all(mnemonic):
         _VERBATIM.add(mnemonic)
     return goes_on
 
@@ -243,10 +243,16 @@ def is_plain(code: bytes) -> bool:
     """Whether an instruction is copied as it is, to any address, and the next one follows; and so
     are all others with its number, without prefixes and operands relative to rip."""
     (insn,) = decoder().disasm(code, 0)
-    return bool(_goes_on_verbatim(code)) and not insn.mnemonic.startswith(TRANSFERS)
+    return bool(_goes_on_verbatim(code)) and says_all(insn.mnemonic)
 
 
-TRANSFERS = ("j", "lcall", "ljmp", "loop", "call", "ret", "iret", "sys", "int", "ud", "hlt", "nop")
+def says_all(mnemonic: str) -> bool:
+    """Whether instructions with this mnemonic go on alike, so that one example is enough. Those
+    with a prefix have another mnemonic."""
+    return mnemonic.isalnum() and not mnemonic.startswith(_TRANSFERS)
+
+
+_TRANSFERS = ("j", "lcall", "ljmp", "loop", "call", "ret", "iret", "sys", "int", "ud", "hlt", "nop")
 """What mnemonics begin with that say too little of an instruction: it may go on elsewhere, or is a
 no-op."""
 _VERBATIM: set[str] = set()

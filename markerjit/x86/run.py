@@ -9,7 +9,7 @@ from capstone import x86_const as x86
 
 from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import decoder, sizes
-from markerjit.x86.relocate import TRANSFERS, Obstacle, ends_block
+from markerjit.x86.relocate import Obstacle, ends_block, says_all
 
 _KINDS = 1 << 14
 
@@ -84,8 +84,7 @@ def _kind_of(number: int, code: bytes) -> _Kind:
     if number in _PLAIN_NUMBERS:
         return _PLAIN
     kind = _kind(code)
-    mnemonic = decoder().insn_name(number) or ""
-    if kind == _PLAIN and mnemonic.isalnum() and not mnemonic.startswith(TRANSFERS):
+    if kind == _PLAIN and says_all(decoder().insn_name(number) or ""):
         _PLAIN_NUMBERS.add(number)
     return kind
 
