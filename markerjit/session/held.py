@@ -233,7 +233,7 @@ def held(switcher: Switcher, prepare: Callable[[Turn], P]) -> Iterator[P]:
         if prepared and prepared.source.aggregate.owner == ourselves():  # no child of a fork
             with ExitStack() as ends:  # each is tried, also where another one fails
                 for leg, counted in zip(prepared.legs[:switched], before, strict=False):
-                    ends.callback(_end_for_sure, switcher, prepared, leg, counted)
+                    ends.callback(_Ending(switcher, prepared, leg, counted).finish)
             prepared.source.finish()
             # Without the lock the memory might be another's before it is released here.
             with suppress(TargetGone), switcher.target.memory.locked():
@@ -290,54 +290,51 @@ def _is_entered(arena: Arena, ticket: int) -> bool:
     return arena.calls.is_entered(markers)
 
 
-def _end_for_sure(switcher: Switcher, prepared: Prepared[T], leg: Leg, before: Counting) -> None:
-    """Switch off. Where it cannot be switched off, the aggregate stays for whoever switches it off
-    later."""
-    again: set[Site] = set()
-    ours: set[Site] = set()
+class _Ending(Generic[T]):
+    """The end of a leg: attempts at it, of which each knows what the earlier ones have done."""
 
-    def end(turn: Turn) -> None:
-        _end(turn, switcher, prepared, leg, before, again, ours)
+    def __init__(
+        self, switcher: Switcher, prepared: Prepared[T], leg: Leg, before: Counting
+    ) -> None:
+        self._switcher = switcher
+        self._prepared = prepared
+        self._leg = leg
+        self._before = before
+        self._again: set[Site] = set()  # that count again
+        self._ours: set[Site] = set()  # that were still ours
 
-    with suppress(TargetGone, NoSuchProcess):
-        insist(switcher, leg.name, end)
+    def finish(self) -> None:
+        """Switch off. Where it cannot be switched off, the aggregate stays for whoever switches it
+        off later."""
+        with suppress(TargetGone, NoSuchProcess):
+            insist(self._switcher, self._leg.name, self._attempt)
 
-
-def _end(
-    turn: Turn,
-    switcher: Switcher,
-    prepared: Prepared[T],
-    leg: Leg,
-    before: Counting,
-    again: set[Site],
-    known: set[Site],
-) -> None:
-    """Switch off what is still ours. `again` are sites that an earlier attempt let count again, and
-    `known` those that it found to be ours."""
-    recorders, source = prepared.recorders, prepared.source
-    mapped = set(turn.seen.sites)  # objects may have been unloaded since
-    gone = {site for site in leg.sites if site not in mapped}
-    mapped -= again
-    ours: list[Site] = []
-    taken: set[str] = set()
-    for state in turn.target.states([site for site in leg.sites if site in mapped]):
-        adds = _adds_to(recorders.arena, state, source.aggregate)
-        if adds and is_bound(state, leg.request, recorders):
-            ours += state.lot.sites()
-        elif state.mode:
-            taken.add(state.site.marker)
-        else:
-            gone.update(state.lot.sites())
-    known.update(ours)
-    _tell_of_gone(source, gone - known)
-    source.taken = tuple(sorted({*source.taken, *taken}))
-    source.unmatched |= unmatched(turn.target.states(ours))  # as an earlier attempt did, too
-    count_again(turn, switcher, recorders, ours, before, again)
-    rest = [site for site in ours if site not in again]
-    done = switcher.switch(turn, rest, switcher.planner.off())
-    for state in done.states:
-        if state.problem:  # another tool has patched it: it was left as it is
-            raise state.problem
+    def _attempt(self, turn: Turn) -> None:
+        """Switch off what is still ours."""
+        recorders, source = self._prepared.recorders, self._prepared.source
+        mapped = set(turn.seen.sites)  # objects may have been unloaded since
+        gone = {site for site in self._leg.sites if site not in mapped}
+        mapped -= self._again
+        ours: list[Site] = []
+        taken: set[str] = set()
+        for state in turn.target.states([site for site in self._leg.sites if site in mapped]):
+            adds = _adds_to(recorders.arena, state, source.aggregate)
+            if adds and is_bound(state, self._leg.request, recorders):
+                ours += state.lot.sites()
+            elif state.mode:
+                taken.add(state.site.marker)
+            else:
+                gone.update(state.lot.sites())
+        self._ours.update(ours)
+        _tell_of_gone(source, gone - self._ours)
+        source.taken = tuple(sorted({*source.taken, *taken}))
+        source.unmatched |= unmatched(turn.target.states(ours))  # as an earlier attempt did, too
+        count_again(turn, self._switcher, recorders, ours, self._before, self._again)
+        rest = [site for site in ours if site not in self._again]
+        done = self._switcher.switch(turn, rest, self._switcher.planner.off())
+        for state in done.states:
+            if state.problem:  # another tool has patched it: it was left as it is
+                raise state.problem
 
 
 def _tell_of_gone(source: Source[T], sites: Iterable[Site]) -> None:
