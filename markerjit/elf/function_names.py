@@ -9,6 +9,7 @@ Authority: System V gABI, chapter 4 (sections, string and symbol table).
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from markerjit.elf.image import MAX_ADDRESS, FileImage
 from markerjit.elf.sections import SHT_DYNSYM, SHT_SYMTAB, read_sections, section_bytes
@@ -45,10 +46,16 @@ class FunctionNames(NamedTuple):
         """Whether this is in a linkage table, whose stubs lead to it and to other objects."""
         return any(address in table for table in self.linkage)
 
+    def outside_linkage(self, addresses: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those that are not in a linkage table."""
+        for table in self.linkage:
+            addresses = addresses[(addresses < table.start) | (addresses >= table.stop)]
+        return addresses
+
 
 def function_names(image: FileImage) -> FunctionNames:
     """What can be read of an object without sections, or with damaged sections."""
-    names: dict[int, list[str]] = {}
+    names: dict[int, tuple[str, ...]] = {}
     resolvers: set[int] = set()
     labels: set[int] = set()
     linkage: list[range] = []
@@ -77,11 +84,12 @@ def function_names(image: FileImage) -> FunctionNames:
         shared.update(functions["value"][functions["info"] >> 4 != _LOCAL].tolist())
         for at, value in zip(functions["name"].tolist(), functions["value"].tolist(), strict=True):
             text = strings[at : strings.find(b"\0", at)].decode("utf-8", "replace")
-            known = names.setdefault(value, [])
-            if text and text not in known:
-                known.append(text)
+            if not (known := names.get(value)):
+                names[value] = (text,) if text else ()
+            elif text and text not in known:
+                names[value] = (*known, text)
     return FunctionNames(
-        {address: tuple(texts) for address, texts in names.items()},
+        names,
         frozenset(resolvers),
         frozenset(labels),
         tuple(linkage),

@@ -30,11 +30,11 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from markerjit.elf import FileImage, Read
-from markerjit.elf.code_reader import ReadCode, code_reader
 from markerjit.elf.function_names import function_names
 from markerjit.elf.functions import Functions, NoFunctions
+from markerjit.elf.heads import heads_of
 from markerjit.elf.prototypes import Prototype, Prototypes, has_reader, prototypes_of
-from markerjit.errors import BadFile, MemoryFault, UnknownMarker, Unsupported
+from markerjit.errors import BadFile, UnknownMarker, Unsupported
 from markerjit.memory import Mapping
 from markerjit.model import (
     CType,
@@ -72,8 +72,6 @@ COLD = ".cold"
 """Behind the name of a part that a compiler has split off: nobody calls it."""
 _AT = "+0x"
 _PLACE = re.compile(r"\+0x([0-9a-f]{1,16})$", re.ASCII)
-_MANY = 64
-"""Functions whose code is read one by one. With more of them all code is read at once."""
 _LONGEST = len(ENDBR64) + NEAR_LENGTH
 
 
@@ -198,10 +196,8 @@ def functions_at(
             offset = address - mapped.bias
             entries = (offset, offset - len(ENDBR64))
             named = [entry for entry in entries if entry in functions.symbols.names]
-            for entry in named or filter(functions.names_of, entries):
-                site = functions.site(entry)
-                if site and site.address == address:
-                    sites.append(site)
+            known = named or [*filter(functions.names_of, entries)]
+            sites += [site for site in functions.sites(known) if site.address == address]
     return tuple(sites)
 
 
@@ -287,12 +283,7 @@ class NamedFunctions:
         self._image = image
         self._mapped = mapped
         self.file = os.path.basename(mapped.path)
-        self._asked = 0
         self._known: dict[int, Prototype | None] = {}
-
-    @cached_property
-    def _code(self) -> ReadCode:
-        return code_reader(self._image)
 
     @cached_property
     def _prototypes(self) -> Prototypes | None:
@@ -317,7 +308,7 @@ class NamedFunctions:
     def _place(self, entry: int) -> str:
         return f"{self.file}{_AT}{entry:x}"
 
-    def at_places(self, name: str) -> Iterator[UsdtSite]:
+    def at_places(self, name: str) -> list[UsdtSite]:
         """The sites of functions without symbols that are known by their file and address; none for
         any other name."""
         place = _PLACE.search(name)
@@ -328,71 +319,43 @@ class NamedFunctions:
             entries = [entry for entry in self.nameless() if is_named(name, self._place(entry))]
         else:
             entries = []
-        for entry in entries:
-            site = self.site(entry)
-            if site:
-                yield site
+        return self.sites(entries)
 
     def nameless(self) -> list[int]:
         """Where the functions begin that have no symbol."""
         bounds = self._bounds
         if bounds is None:
             return []
-        symbols = self.symbols
-        starts: list[int] = bounds.starts[~bounds.parts].tolist()
-        return [
-            entry for entry in starts
-            if entry not in symbols.names and not symbols.is_linkage(entry)
-        ]  # fmt: skip
+        starts = self.symbols.outside_linkage(bounds.starts[~bounds.parts]).tolist()
+        return [entry for entry in starts if entry not in self.symbols.names]
 
-    def site(self, entry: int) -> UsdtSite | None:
-        """The site of a function that is entered here: behind an endbr64, which indirect calls have
-        to find. None where no code is."""
-        symbol = canonical(self.names_of(entry))
-        if symbol.endswith(COLD):
-            return None
-        code = b""
-        for size in (_LONGEST, 1):  # the last function of a segment may be short
-            try:
-                code = self._read(entry, size)
-            except MemoryFault:
+    def sites(self, entries: Sequence[int]) -> list[UsdtSite]:
+        """The sites of the functions that are entered at these addresses: behind an endbr64, which
+        indirect calls have to find. There is none where no code is, and of a cold part."""
+        mapped, file, sites = self._mapped, self.file, []
+        for entry, code in zip(entries, heads_of(self._image, entries, _LONGEST), strict=True):
+            symbol = canonical(self.names_of(entry))
+            offset = entry + len(ENDBR64) if code.startswith(ENDBR64) else entry
+            form = function_form(code[offset - entry :])
+            if form is None or symbol.endswith(COLD):
                 continue
-            break
-        offset = entry + len(ENDBR64) if code.startswith(ENDBR64) else entry
-        form = function_form(code[offset - entry :])
-        if form is None:
-            return None
-        mapped = self._mapped
-        signature, recipe = self.described(entry)
-        prototype = self._prototype(entry)
-        fields = (
-            new(Signature, (PREFIX + symbol, signature.format, signature.args)),
-            new(Place, (mapped, offset, f"{self.file}+{entry:#x}")),
-            RemoteAddress(offset + mapped.bias),
-            form, recipe, None, None,
-            returned(prototype) if prototype else None,
-            tuple(each.text for each in passed(prototype)) if prototype else (),
-        )  # fmt: skip
-        return new(UsdtSite, fields)
-
-    def _read(self, address: int, size: int) -> bytes:
-        self._asked += 1
-        return self._code(address, size) if self._asked > _MANY else self._image.read(address, size)
+            prototype = self._prototype(entry)
+            signature, recipe = _described(prototype)
+            fields = (
+                new(Signature, (PREFIX + symbol, signature.format, signature.args)),
+                new(Place, (mapped, offset, f"{file}+{entry:#x}")),
+                offset + mapped.bias,
+                form, recipe, None, None,
+                returned(prototype) if prototype else None,
+                tuple(each.text for each in passed(prototype)) if prototype else (),
+            )  # fmt: skip
+            sites.append(new(UsdtSite, fields))
+        return sites
 
     def described(self, entry: int) -> tuple[Signature, Recipe]:
         """The arguments of a function, and where they are; registers where they are not known. The
         signature has no name."""
-        prototype = self._prototype(entry)
-        if not prototype:
-            return UNKNOWN, REGISTERS
-        arguments = passed(prototype)
-        operands = tuple(each.argument.operand for each in arguments)
-        signature = Signature(
-            "",
-            " ".join(f"{each.name} {each.conversion}" for each in arguments),
-            tuple(each.argument.ctype for each in arguments),
-        )
-        return signature, Recipe(operands, " ".join(map(shown, operands)))
+        return _described(self._prototype(entry))
 
     def types(self, entry: int) -> Described:
         """The C types of a function's arguments."""
@@ -423,6 +386,19 @@ class NamedFunctions:
         return self._known[entry]
 
 
+def _described(prototype: Prototype | None) -> tuple[Signature, Recipe]:
+    if not prototype:
+        return UNKNOWN, REGISTERS
+    arguments = passed(prototype)
+    operands = tuple(each.argument.operand for each in arguments)
+    signature = Signature(
+        "",
+        " ".join(f"{each.name} {each.conversion}" for each in arguments),
+        tuple(each.argument.ctype for each in arguments),
+    )
+    return signature, Recipe(operands, " ".join(map(shown, operands)))
+
+
 class _Finder:
     """The functions of a name, of one object after the other."""
 
@@ -438,16 +414,18 @@ class _Finder:
         functions = NamedFunctions(image, mapped)
         symbols = functions.symbols
         chosen = {text for address in symbols.resolvers for text in symbols.names.get(address, ())}
-        for address, names in sorted(symbols.names.items()):
-            matching = [text for text in names if is_named(self._name.name, text)]
+        glob = self._name.name
+        entries: list[int] = []
+        for address in sorted(symbols.names):
+            matching = [text for text in symbols.names[address] if is_named(glob, text)]
             if not matching:
                 continue
             # What had the name in older versions of a library is not what is meant.
             if chosen.issuperset(matching):
                 self._resolvers.append(matching[0])
                 continue
-            site = functions.site(address)
-            self._sites += [site] if site else []
+            entries.append(address)
+        self._sites += functions.sites(entries)
         self._sites += functions.at_places(self._name.name)
         if not self._sites:
             self._others.append({text for names in symbols.names.values() for text in names})

@@ -93,8 +93,8 @@ def share_of_instructions(code: Code, instructions: int | None, progress: Progre
 
 def entries_of(functions: Functions, names: FunctionNames) -> list[int]:
     """Where functions are entered."""
-    starts: list[int] = functions.starts[~functions.parts].tolist()
-    return [start for start in starts if not names.is_linkage(start)]
+    entries: list[int] = names.outside_linkage(functions.starts[~functions.parts]).tolist()
+    return entries
 
 
 def _reported(what: str, places: list[int], progress: Progress) -> Iterator[int]:

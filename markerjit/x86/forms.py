@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import contains
 from types import MappingProxyType
 
-from markerjit.model import Form, Kind, Mode
+from markerjit.model import Form, Kind, Mode, new
 
 JMP_SHORT = 0xEB
 JMP_NEAR = 0xE9
@@ -143,6 +143,8 @@ STUBBED = frozenset((USDT, FUNCTION, RETURN, INSTRUCTION, CALL, TAIL_CALL))
 
 
 _NO_WAYS: Mapping[Mode, bytes] = MappingProxyType({})
+_WITHOUT_WAYS = Form("", b"", b"", _NO_WAYS)[2:]
+"""What stands behind the name and the head of a form that has no way to be opened."""
 
 
 def function_form(code: bytes) -> Form | None:
@@ -154,7 +156,7 @@ def function_form(code: bytes) -> Form | None:
 def code_form(name: str, code: bytes) -> Form | None:
     """The form of this name of code that begins with these bytes, whatever they are; None without
     any. It has no way to be opened, without a stub."""
-    return Form(name, code[:NEAR_LENGTH], b"", _NO_WAYS) if code else None
+    return new(Form, (name, code[:NEAR_LENGTH], *_WITHOUT_WAYS)) if code else None
 
 
 def call_form(code: bytes, *, pushes: bool) -> Form:
@@ -166,7 +168,7 @@ def call_form(code: bytes, *, pushes: bool) -> Form:
 def exit_form(code: bytes) -> Form:
     """The form of a function's exit, whose head is this code. It has no way to be opened, without a
     stub."""
-    return Form(RETURN, code, b"", _NO_WAYS)
+    return new(Form, (RETURN, code, *_WITHOUT_WAYS))
 
 
 def form_with_stub(name: str, head: bytes, address: int, stub: int, reach: int = 0) -> Form:
