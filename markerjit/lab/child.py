@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -36,26 +37,26 @@ class Child:
 
     def __init__(self, image: Image, threads: int = 1) -> None:
         self._image = image
-        self._code_fd = os.memfd_create("markerjit-lab-code")
-        self._data_fd = os.memfd_create("markerjit-lab-words")
-        try:
+        with ExitStack() as ends:
+            self._code_fd = os.memfd_create("markerjit-lab-code")
+            ends.callback(os.close, self._code_fd)
+            self._data_fd = os.memfd_create("markerjit-lab-words")
+            ends.callback(os.close, self._data_fd)
             os.write(self._code_fd, image.bytes)
             os.truncate(self._data_fd, DATA_SIZE)
-            self._words = mmap.mmap(self._data_fd, DATA_SIZE)
+            self._words = ends.enter_context(mmap.mmap(self._data_fd, DATA_SIZE))
             self._process = self._start(threads)
-        except BaseException:
-            os.close(self._code_fd)
-            os.close(self._data_fd)
-            raise
+            ends.callback(end, self._process)
+            self._ends = ends.pop_all()
 
     def __enter__(self) -> Self:
         try:
             assert self._process.stdout
             if self._process.stdout.readline() != b"ready\n":
                 raise MarkerError("the child of this experiment did not start")
-            self._memory = ProcessMemory(self.pid)
+            self._memory = self._ends.enter_context(ProcessMemory(self.pid))
         except BaseException:
-            self._end()
+            self._ends.close()
             raise
         self._target = NativeTarget(
             pid=self.pid, pidfd=self._memory.pidfd, mem_fd=self._memory.fileno(),
@@ -69,8 +70,7 @@ class Child:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._memory.close()
-        self._end()
+        self._ends.close()
 
     @property
     def pid(self) -> int:
@@ -161,9 +161,3 @@ class Child:
             stderr=subprocess.DEVNULL,
             pass_fds=(self._code_fd, self._data_fd),
         )
-
-    def _end(self) -> None:
-        end(self._process)
-        self._words.close()
-        os.close(self._code_fd)
-        os.close(self._data_fd)

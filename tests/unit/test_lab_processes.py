@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from markerjit.lab import processes
+from markerjit.lab import child, inside, processes
 from markerjit.lab.processes import ALIVE, end, ending_of, kill_all, start
 from tests.support.timing import HANG_S
 
@@ -67,3 +67,19 @@ def test_one_that_cannot_be_held_is_ended(monkeypatch: pytest.MonkeyPatch) -> No
         started()
 
     assert not os.path.exists(f"/proc/{made[0]}")
+
+
+def test_a_child_that_cannot_be_started_leaves_no_descriptor_and_no_mapping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_process(*args: object, **named: object) -> None:
+        raise OSError(12, "cannot allocate memory")
+
+    image, before = inside.image(), descriptors()
+    monkeypatch.setattr(child, "start", no_process)
+
+    with pytest.raises(OSError, match="cannot allocate") as error:
+        child.Child(image)
+
+    assert descriptors() == before, "the error keeps the child, so nothing was collected"
+    assert error.value.errno == 12
