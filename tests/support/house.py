@@ -40,7 +40,7 @@ DOORS = ("markerjit", "markerjit.__main__", "markerjit.lowlevel")
 
 # Outside the house: what they may use, besides their own modules.
 OUTSIDE = {
-    "apps": ("markerjit", "markerjit.lowlevel", "errors", "model", "ours", "tuples"),
+    "apps": ("markerjit", "markerjit.lowlevel", "errors", "printable", "model", "ours", "tuples"),
     "watch": ("markerjit", "errors", "printable", "tuples", "model", "explain", "facts"),
     "export": ("markerjit", "errors", "tuples", "model", "trace"),
     "web": ("errors", "printable", "tuples", "lab", "facts", "watch"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from markerjit.printable import counted as whole_counted
 from markerjit.tuples import NamedTuple
 
 
@@ -53,8 +54,8 @@ NS = unit("ns")
 
 
 def counted(number: float, noun: str) -> str:
-    """A count with its noun: 1 site, 1,000 sites."""
-    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
+    """A count with its noun: 1 site, 1,000 sites. Numbers of a report are floats."""
+    return whole_counted(round(number), noun)
 
 
 def noise(floor: float, again: float, unit: str) -> str:
