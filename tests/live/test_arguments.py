@@ -3,6 +3,7 @@ the target is as it was."""
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import subprocess
@@ -396,8 +397,9 @@ def within(made: Callable[[], Any], method: str) -> Callable[..., Any]:
 
 def open_without_debugging_information() -> set[str]:
     """What is open, without the files of types, which stay so: some of other programs that are
-    looked at, too."""
+    looked at, too. drgn's types refer to each other, so only the collector closes their file."""
     prototypes._programs.clear()
+    gc.collect()
     return open_descriptors()
 
 
