@@ -461,7 +461,9 @@ class Target:
         if self._entered[0] != key:
             from markerjit.sites.functions import functions_of_process
 
-            functions = functions_of_process(self.pid, self.memory.read, self.seen.maps, name)
+            functions = functions_of_process(
+                self.pid, self.memory.read, self.seen.maps, name, counts_nameless=False
+            )
             self._entered = key, functions.sites
         return self._entered[1]
 

@@ -96,16 +96,17 @@ class FunctionSites(NamedTuple):
 
 
 def functions_of_process(
-    pid: int, read: Read, maps: Sequence[Mapping], name: ProbeName
+    pid: int, read: Read, maps: Sequence[Mapping], name: ProbeName, *, counts_nameless: bool = True
 ) -> FunctionSites:
-    """The functions of a name in every object mapped into a process, where they are entered.
+    """The functions of a name in every object mapped into a process, where they are entered. Where
+    `counts_nameless` is not set, those without a symbol are counted only for what is raised.
 
     Raises UnknownMarker, with the nearest names, where there is none; Unsupported for a name of
     anything else than functions, and for one of resolvers only; and what `read` raises
     when the process ends.
     """
     check_is_function(name)
-    finder = _Finder(name)
+    finder = _Finder(name, counts_nameless=counts_nameless)
     in_object = partial(is_of_object, name.object)
     for image, mapped in files_of_process(pid, read, maps, finder.problems, in_object):
         finder.add(image, mapped)
@@ -402,9 +403,10 @@ def _described(prototype: Prototype | None) -> tuple[Signature, Recipe]:
 class _Finder:
     """The functions of a name, of one object after the other."""
 
-    def __init__(self, name: ProbeName) -> None:
+    def __init__(self, name: ProbeName, *, counts_nameless: bool = True) -> None:
         self.problems: list[BadFile] = []
         self._name = name
+        self._counts_nameless = counts_nameless
         self._sites: list[UsdtSite] = []
         self._resolvers: list[str] = []
         self._others: list[set[str]] = []
@@ -432,6 +434,8 @@ class _Finder:
         leaves_out = bool(symbols.names)
         if self._name.name != ALL:
             leaves_out = not self._sites and bool(self._name.object)
+        if self._sites and not self._counts_nameless:
+            leaves_out = False
         if leaves_out and (number := len(functions.nameless())):
             self._nameless[functions.file] += number
 
