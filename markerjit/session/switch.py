@@ -255,7 +255,7 @@ class Switcher:
         if remembered and request.on and name.is_of_stubs:
             # What may be opened depends on the other sites that have the same bytes.
             shared = turn.target.sharing()
-            if any(state.site.address in shared for state in remembered.done.states):
+            if shared and any(state.site.address in shared for state in remembered.done.states):
                 remembered = None
         is_as_before = (
             remembered
