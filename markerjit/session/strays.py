@@ -31,7 +31,8 @@ from markerjit.memory import Mapping, Memory
 from markerjit.model import Mode, RemoteAddress
 from markerjit.patch.slots import BINDING_SIZE
 from markerjit.proc.owner import Owner
-from markerjit.session.target import Seen, words_of
+from markerjit.session.states import words_of
+from markerjit.session.target import Seen
 from markerjit.tuples import NamedTuple, brief
 from markerjit.x86.forms import is_planted
 

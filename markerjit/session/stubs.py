@@ -52,8 +52,9 @@ from markerjit.session.openings import (
     openings_of_calls,
     silent,
 )
+from markerjit.session.states import Reader
 from markerjit.session.taken import Taken, spans_of
-from markerjit.session.target import Key, Reader, Target, key_of
+from markerjit.session.target import Key, Target, key_of
 from markerjit.session.turn import Turn
 from markerjit.sites.mapped_files import image_of
 from markerjit.sites.names import PREFIX_OF_CALLS, PREFIX_OF_INSTRUCTIONS

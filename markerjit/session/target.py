@@ -3,7 +3,8 @@
 `Target.look` sees the process anew: the mapped files, their sites, the runtime. The result is a
 `Seen`, a value that stays true to its moment and is passed along instead of looking again.
 
-What this does not do: decide when to look (view.py, turn.py), or judge what was seen (planning.py).
+What this does not do: decide when to look (view.py, turn.py), read how a site is (states.py), or
+judge what was seen (planning.py).
 """
 
 from __future__ import annotations
@@ -12,16 +13,13 @@ import os
 from collections.abc import Iterable, Iterator, Sequence, Set
 from collections.abc import Mapping as Map
 from contextlib import contextmanager, suppress
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from markerjit.abi import PAGE, SLOT_SIZE
 from markerjit.arena.arena import Arena
 from markerjit.arena.breakpoints import Breakpoints
 from markerjit.arena.find import NO_ARENAS, Arenas, Probes, find_arenas, inherited_arenas, is_arena
 from markerjit.arena.patches import PatchKind
-from markerjit.elf import Read
 from markerjit.errors import (
     BadArgument,
     MarkerError,
@@ -29,25 +27,17 @@ from markerjit.errors import (
     NoMarkers,
     NoSuchProcess,
     TargetGone,
-    UnexpectedBytes,
     Unsupported,
 )
 from markerjit.memory import Mapping, ProcessMemory, has_ended, parse_maps, read_maps_text
-from markerjit.model import Hole, Mode, RemoteAddress, Seccomp, Site, new
-from markerjit.patch.slots import (
-    BINDING_SIZE,
-    SEMAPHORE_SIZE,
-    SLOT_ADAPTER,
-    SLOT_TOKEN,
-    entries_of,
-)
+from markerjit.model import RemoteAddress, Seccomp, Site
+from markerjit.patch.slots import entries_of
 from markerjit.patch.switchable import SiteState
 from markerjit.proc.permission import check_before_looking, why_not
+from markerjit.session.states import Reader, states_of
 from markerjit.sites import Lot, Lots, NameKind, Objects, ProbeName, discover_process, matching
 from markerjit.sites.names import check_is_marker
-from markerjit.sites.verify import code_of
 from markerjit.tuples import NamedTuple
-from markerjit.x86.forms import FUNCTION, RETURN
 
 if TYPE_CHECKING:  # most processes have no USDT probe that is looked for
     from markerjit.model import UsdtSite
@@ -642,107 +632,9 @@ def files_of(maps: Sequence[Mapping]) -> tuple[Mapping, ...]:
     )
 
 
-class Words(NamedTuple):
-    """What a slot holds; zeros where there is no slot, or no such word in it."""
-
-    probe: RemoteAddress
-    data: RemoteAddress
-    adapter: RemoteAddress
-
-
-def words_of(read: Read, slot: RemoteAddress, *, preserving: bool) -> Words:
-    """The words of a slot, whose bodies make preserving calls or not."""
-    size = SLOT_ADAPTER + 8 if preserving else BINDING_SIZE
-    content = read(slot, size) if slot else b""
-    places = slice(0, 8), slice(8, BINDING_SIZE), slice(SLOT_ADAPTER, SLOT_ADAPTER + 8)
-    return Words(*(RemoteAddress(int.from_bytes(content[at], "little")) for at in places))
-
-
-def raised_of(read: Read, semaphore: RemoteAddress) -> int:
-    """The count in a semaphore."""
-    return int.from_bytes(read(semaphore, SEMAPHORE_SIZE), "little")
-
-
 def _are_told(mapped: bytes, maps: Iterable[Mapping]) -> bool:
     from markerjit.remote.mappings import are_told
 
     places = ((each.start, each.end, each.offset, each.inode)
               for each in maps if each.path != "[vsyscall]")  # fmt: skip
     return are_told(mapped, places)
-
-
-def hole_state(
-    read: Read, site: Site, hole: Hole, mode: Mode | None
-) -> tuple[bytes, UnexpectedBytes | None]:
-    """What a hole holds, and what is wrong with it. One that is filled and not used may be left
-    of a change that is not settled; one that is used has to be filled."""
-    _, before, after, _ = hole
-    content = read(hole.address, len(before))
-    expected = after if mode is Mode.JUMP else before
-    if content in (expected, after):
-        return content, None
-    where = f"{site.marker} in {site.object.path}"
-    return content, UnexpectedBytes(hole.address, content, expected, where)
-
-
-def states_of(read: Read, lots: Sequence[Lot], breakpoints: Breakpoints) -> list[SiteState]:
-    """How the sites of lots are now. The sites of a marker share a slot, which is read once."""
-    states: list[SiteState] = []
-    slots: dict[tuple[RemoteAddress, bool], Words] = {}
-    for lot in lots:
-        body = lot.first.body
-        key = body.slot, body.preserving
-        words = slots.get(key)
-        if words is None:
-            words = slots[key] = words_of(read, body.slot, preserving=body.preserving)
-        probe, data, adapter = words
-        raised = raised_of(read, body.semaphore) if body.semaphore else 0
-        kept = _kept(read, lot.first) if body.covers else _NOTHING_KEPT
-        # An entry that is open for exits is ours without a probe: its stub is, too.
-        ours = probe or (body.entry if kept[0] else probe)
-        for part, mode, head, problem in code_of(read, lot, partial(breakpoints.has, ours)):
-            hole = b""
-            if body.hole:
-                hole, mistake = hole_state(read, part.first, body.hole, mode)
-                problem = problem or mistake
-            fields = (
-                part.first, mode, probe, data, head, problem, False, adapter, raised, hole, part,
-                *kept,
-            )  # fmt: skip
-            states.append(new(SiteState, fields))
-    return states
-
-
-_NOTHING_KEPT = (0, 0, 0, 0)
-
-
-def _kept(read: Read, site: Site) -> tuple[int, int, int, int]:
-    """The last four fields of a SiteState, of a site with a stub."""
-    if site.form.name not in (FUNCTION, RETURN):
-        return _NOTHING_KEPT
-    words = read(RemoteAddress(site.slot + SLOT_TOKEN), SLOT_SIZE - SLOT_TOKEN)
-    first, second = (int.from_bytes(words[at : at + 8], "little") for at in (0, 8))
-    if site.form.name == FUNCTION:
-        return first, second, 0, 0
-    return 0, 0, first, second
-
-
-class Reader:
-    """Reads by pages and keeps them: for a hundred thousand sites, at one moment."""
-
-    def __init__(self, read: Read) -> None:
-        self._read = read
-        self._pages: dict[int, bytes] = {}
-
-    def read(self, address: RemoteAddress, size: int) -> bytes:
-        """As the function that it was made with; raises what that raises."""
-        at = address % PAGE
-        end = at + size
-        if end > PAGE:
-            return self._read(address, size)
-        page = self._pages.get(address - at) or self._page(address - at)
-        return page[at:end]
-
-    def _page(self, start: int) -> bytes:
-        page = self._pages[start] = self._read(RemoteAddress(start), PAGE)
-        return page
