@@ -38,17 +38,22 @@ def controller(pid: int, mode: str, steps: int) -> None:
 
 def killed_after(pid: int, mode: str, steps: int) -> int:
     """Run a controller that is killed after this many steps. Returns the number of all steps.
-    Raises MarkerError where the controller ends earlier."""
+    Raises MarkerError where the controller ends earlier, or takes too long."""
     arguments = [str(Path(__file__).parents[2]), str(pid), mode, str(steps)]
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from markerjit.lab import killed; "
         "killed.controller(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))"
     )
-    made = subprocess.run(
-        [sys.executable, "-P", "-c", code, *arguments],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S,
-        start_new_session=True, check=False,  # Ctrl-C is for the lab; it ends by itself
-    )  # fmt: skip
+    try:
+        made = subprocess.run(
+            [sys.executable, "-P", "-c", code, *arguments],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S,
+            start_new_session=True, check=False,  # Ctrl-C is for the lab; it ends by itself
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise MarkerError(
+            f"the controller to be killed did not come so far in {LIMIT_S} seconds"
+        ) from None
     if made.returncode != -signal.SIGKILL:
         raise MarkerError(f"the controller to be killed ended before: {made.stderr.strip()[-200:]}")
     return int(made.stdout)

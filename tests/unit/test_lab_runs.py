@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Self, cast
 
 import pytest
 
-from markerjit.lab import mixture, taken_away
+from markerjit.errors import MarkerError
+from markerjit.lab import killed, mixture, taken_away
 from markerjit.lab.child import Child
 from markerjit.lab.five_bytes import SPAN
 from markerjit.lab.processes import ALIVE
@@ -99,3 +101,12 @@ def test_a_child_that_dies_without_a_mixture_is_not_said_to_live(
     assert (run.tries, run.ending) == (2, "SIGSEGV")
     assert not run.went_well
     assert "died by SIGSEGV" in run.story
+
+
+def test_a_controller_that_is_not_killed_in_time_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(killed, "LIMIT_S", 0)
+
+    with pytest.raises(MarkerError, match="did not come so far in 0 seconds"):
+        killed.killed_after(os.getpid(), "jump", 0)
