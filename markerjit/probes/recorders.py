@@ -105,11 +105,23 @@ class Recorders:
         if probe.question is None:
             self._tell_plainly(list(signatures), probe, preserving)
             return
-        room = _Room(self.arena, give_back)
+        signatures = list(signatures)
+        room = _Room(self.arena)
+        if any(self._has_most_idle(signature, probe) for signature in signatures):
+            give_back()
+        try:
+            self._tell_asked(signatures, probe, room)
+        except Refused:
+            if not room.is_full or not give_back():
+                raise
+            # Nothing uses the code of those that were told of yet, so it may have gone as well.
+            self._tell_asked(signatures, probe, _Room(self.arena))
+
+    def _tell_asked(self, signatures: Sequence[Signature], probe: Probe, room: _Room) -> None:
+        """The same where a question is asked. Raises Refused where there is no room for its
+        code."""
         for signature in signatures:
             entry = _entry(signature, probe)
-            if self._find_asked(signature, probe) is None:
-                self._limit_idle(signature, room)
             marker = self.arena.markers.find(signature.name, signature.text, entry)
             made = _recording(signature, probe)
             if isinstance(probe, AddUp | Pair | HeapStep):
@@ -145,12 +157,13 @@ class Recorders:
             preserving,
         )
 
-    def _limit_idle(self, signature: Signature, room: _Room) -> None:
-        """Before a question is asked for the first time."""
+    def _has_most_idle(self, signature: Signature, probe: Probe) -> bool:
+        """Whether a question is new to a marker that has had many."""
         from markerjit.probes.idle import MOST_IDLE, idle_questions
 
-        if idle_questions(self.arena, signature.text) >= MOST_IDLE:
-            room.give_back()
+        if self._find_asked(signature, probe) is not None:
+            return False
+        return idle_questions(self.arena, signature.text) >= MOST_IDLE
 
     def probe(self, marker: int, probe: Probe, *, preserving: bool = True) -> RemoteAddress:
         """The word that a slot must hold for this marker, whose bodies call so."""
@@ -393,35 +406,28 @@ class Recorders:
 
 
 class _Room:
-    """The room for the code of questions that a process is told of together. `give_back` has that
-    of others given back that nothing uses, and says how many these were."""
+    """The room for the code of questions that a process is told of together.
 
-    def __init__(self, arena: Arena, give_back: Callable[[], int]) -> None:
+    is_full   whether a place was asked for that there is not
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        self.is_full = False
         self._arena = arena
-        self._give_back = give_back
         self._places: Places | None = None
 
     def take(self, size: int) -> RemoteAddress:
         """A place. Raises Refused where there is none."""
-        address = self._take(size)
-        if address is None and self.give_back():
-            address = self._take(size)
+        self._places = self._places or self._arena.code.places()
+        address = self._places.take(size, _ALIGN)
         if address is None:
+            self.is_full = True
             raise Refused(
                 f"the arena of process {self._arena.pid} has no room for the code of another "
                 "question, and nothing can be given back now: all are in use, a thread does not "
                 "stop, or a child shares the memory; switch markers off, or restart the process"
             )
         return address
-
-    def give_back(self) -> int:
-        """Have code given back, and look again what is free then."""
-        self._places = None
-        return self._give_back()
-
-    def _take(self, size: int) -> RemoteAddress | None:
-        self._places = self._places or self._arena.code.places()
-        return self._places.take(size, _ALIGN)
 
 
 def _ticks_per_s() -> int:

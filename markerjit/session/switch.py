@@ -633,14 +633,13 @@ def tell_of_markers(
     None is switched on by it."""
     turn.check()
     described = list(one_format(sites))
+    give_back = partial(_give_back_questions, turn, recorders.arena)
+    if request.probe.question:  # together: the room of all is found before any is on
+        recorders.tell([site.signature for site in described], request.probe, give_back=give_back)
+        return
     for preserving in (True, False):
         signatures = [site.signature for site in described if site.body.preserving is preserving]
-        recorders.tell(
-            signatures,
-            request.probe,
-            preserving=preserving,
-            give_back=partial(_give_back_questions, turn, recorders.arena),
-        )
+        recorders.tell(signatures, request.probe, preserving=preserving)
 
 
 def _give_back_questions(turn: Turn, arena: Arena) -> int:

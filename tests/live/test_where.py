@@ -16,6 +16,7 @@ import pytest
 import markerjit
 from markerjit import Mode
 from markerjit.abi import CONTROL, Control
+from markerjit.arena.code import Places
 from markerjit.model import RemoteAddress
 from markerjit.probes import idle
 from markerjit.remote import references
@@ -272,6 +273,47 @@ def test_code_of_questions_is_given_back(
     assert hits == [100 - least for least in range(30)]
     assert min(rooms[10:]) >= min(rooms[:10])
     assert max(used) <= 10
+
+
+@pytest.mark.parametrize("often", ["truth_mode", "truth_spin"])
+def test_question_of_two_markers_is_asked_of_both_where_one_had_many(
+    program: Any, often: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code that is made for the first is not given back for that of the second."""
+    monkeypatch.setattr(idle, "MOST_IDLE", 4)
+    with markerjit.attach(program.pid) as session:
+        for least in range(5):
+            session.enable(often, where=f"i >= {least}")
+        session.disable("*")
+
+        session.enable("truth_*", where="i < 3")
+        asked = {marker.name: marker.where for marker in session.statistics("truth_*")}
+        session.disable("*")
+
+    assert asked == {"truth_mode": "i < 3", "truth_spin": "i < 3"}
+
+
+def test_room_for_questions_that_is_needed_is_made_by_those_that_nothing_asks(
+    program: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The room ends behind the first of two markers: its code is idle as well, and made again."""
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth_mode", where="i >= 0")
+        session.disable("*")
+        full: list[int] = []
+        take = Places.take
+
+        def taken(places: Places, size: int, align: int) -> RemoteAddress | None:
+            full.append(size)
+            return None if len(full) == 2 else take(places, size, align)
+
+        monkeypatch.setattr(Places, "take", taken)
+        session.enable("truth_*", where="i < 3")
+        asked = {marker.name: marker.where for marker in session.statistics("truth_*")}
+        session.disable("*")
+
+    assert asked == {"truth_mode": "i < 3", "truth_spin": "i < 3"}
+    assert len(full) >= 4
 
 
 def test_another_session_finds_that_its_question_was_given_back(
