@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from heapq import heapify, heappop, heapreplace
 
 from markerjit.arena.arena import Arena
 from markerjit.model import Mode
@@ -159,29 +160,42 @@ class Budget:
     def _keep(self, used_ns: int, now: int) -> None:
         """Halve samples until the probes would have kept to it."""
         allowed = self._percent / 100 * used_ns
-        percent = round(100 * self._spent_ns() / used_ns, 2)
-        if self._spent_ns() <= allowed:
+        spent_ns = sum(share.spent_ns for share in self._shares.values())
+        percent = round(100 * spent_ns / used_ns, 2)
+        if spent_ns <= allowed:
             return
-        thinned: dict[int, _Share] = {}
-        while self._spent_ns() > allowed:
-            left = {id: each for id, each in self._shares.items()
-                    if each.halvings < MOST_HALVINGS and each.arrived}  # fmt: skip
-            if not left:
-                break
-            id = max(left, key=lambda id: left[id].spent_ns)
-            thinned[id] = left[id]
-            thinned[id].halvings += 1
-        for id, share in thinned.items():
-            self._arena.braking.set_highest(id, share.sample.highest)
+        thinned = self._halve(spent_ns - allowed)
+        for id in thinned:
+            self._arena.braking.set_highest(id, self._shares[id].sample.highest)
+        for id, counted in self._counted(thinned).items():
             # What came until now was of the larger sample: each stands for fewer events.
-            share.counted = self._counted([id])[id]
+            share = self._shares[id]
+            share.counted = counted
             self.cuts.append(Cut(now, percent, share.kind.marker, str(share.sample)))
         if not thinned:
             self.is_spent = True
             self.cuts.append(Cut(now, percent))
 
-    def _spent_ns(self) -> float:
-        return sum(share.spent_ns for share in self._shares.values())
+    def _halve(self, excess_ns: float) -> list[int]:
+        """Halve the sample of the marker with the largest share, until nothing of the excess is
+        left. Returns the markers in the order of their first halving. Of thousands of markers each
+        is looked at once, and then only the largest."""
+        largest = [(-share.spent_ns, id) for id, share in self._shares.items()
+                   if share.halvings < MOST_HALVINGS and share.arrived]  # fmt: skip
+        heapify(largest)
+        thinned: dict[int, None] = {}
+        while excess_ns > 0 and largest:
+            before, id = largest[0]
+            share = self._shares[id]
+            share.halvings += 1
+            thinned[id] = None
+            after = -share.spent_ns
+            excess_ns += before - after
+            if share.halvings < MOST_HALVINGS:
+                heapreplace(largest, (after, id))
+            else:
+                heappop(largest)
+        return list(thinned)
 
 
 def _processor_ns(pid: int) -> int:

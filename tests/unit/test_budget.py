@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from markerjit.errors import BadArgument
-from markerjit.events.budget import MOST_HALVINGS, Budget, Prices
+from markerjit.events.budget import MOST_HALVINGS, Budget, Prices, _Share
 from markerjit.model import Mode
 from markerjit.remote.native import work_ns
 from markerjit.ring.brakes import WHOLE, Brakes, Sample
@@ -193,6 +193,28 @@ def test_most_expensive_marker_is_thinned() -> None:
 
     assert {cut.marker for cut in budget.cuts} == {"m2"}
     assert process.highest[1] == WHOLE - 1
+
+
+def test_thousands_of_markers_are_not_looked_at_for_each_halving(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A trace of all functions of a program did not end for minutes, however often Ctrl-C came."""
+    markers, looks = 500, 0
+    spent_ns = _Share.spent_ns.fget
+    assert spent_ns
+
+    def counted(share: _Share) -> float:
+        nonlocal looks
+        looks += 1
+        return float(spent_ns(share))
+
+    process = Process(dict.fromkeys(range(markers), 1_000_000))
+    budget = process.budget("1%")
+    monkeypatch.setattr(_Share, "spent_ns", property(counted))
+    process.run(budget)
+
+    assert {process.highest[id] for id in range(markers)} == {Sample(1, 1 << MOST_HALVINGS).highest}
+    assert looks <= markers * (MOST_HALVINGS + 2)
 
 
 def test_probes_that_cannot_be_thinned_any_more_are_given_up_at_the_next_look() -> None:
