@@ -106,7 +106,9 @@ def functions_of_process(
     when the process ends.
     """
     check_is_function(name)
-    finder = _Finder(name, counts_nameless=counts_nameless)
+    paths = dict.fromkeys(os.path.basename(mapping.path) for mapping in maps if mapping.executable)
+    files = [path for path in paths if path and not path.startswith("[")]
+    finder = _Finder(name, files, counts_nameless=counts_nameless)
     in_object = partial(is_of_object, name.object)
     for image, mapped in files_of_process(pid, read, maps, finder.problems, in_object):
         finder.add(image, mapped)
@@ -117,7 +119,7 @@ def functions_of_file(path: str, name: ProbeName) -> FunctionSites:
     """The functions of a name in an executable or shared object. Raises BadFile, and what
     `functions_of_process` raises."""
     check_is_function(name)
-    finder = _Finder(name)
+    finder = _Finder(name, [os.path.basename(path)])
     with FileImage(path) as image:
         if is_of_object(name.object, path):
             finder.add(image, MappedObject(path, 0, image.build_id(), False))
@@ -403,9 +405,13 @@ def _described(prototype: Prototype | None) -> tuple[Signature, Recipe]:
 class _Finder:
     """The functions of a name, of one object after the other."""
 
-    def __init__(self, name: ProbeName, *, counts_nameless: bool = True) -> None:
+    def __init__(
+        self, name: ProbeName, files: Sequence[str], *, counts_nameless: bool = True
+    ) -> None:
+        """`files` are the names of those that are looked at, the program's first."""
         self.problems: list[BadFile] = []
         self._name = name
+        self._files = files
         self._counts_nameless = counts_nameless
         self._sites: list[UsdtSite] = []
         self._resolvers: list[str] = []
@@ -445,8 +451,24 @@ class _Finder:
             tuple(self._sites), tuple(self._resolvers), tuple(self.problems), self._nameless
         )
         if not entries.sites:
+            if not self._others and not entries.problems:
+                _refuse_object(self._name, self._files)
             _refuse(self._name, entries, self._others)
         return entries
+
+
+def _refuse_object(name: ProbeName, files: Sequence[str]) -> None:
+    """Raise what says best why no file is of the name's object. `malloc:retrn` looks like one, and
+    so does a program by another name than that of its file."""
+    asked, suffix = name.text.removesuffix(SUFFIX), SUFFIX * name.at_return
+    names: tuple[str, ...] = tuple(
+        f"{PREFIX}{file}:{name.name}{suffix}" for file in nearest(name.object, {*files})
+    )
+    if nearest(name.name, {SUFFIX[1:]}):
+        names = (PREFIX + name.object + SUFFIX,)
+    program = f"; the program's is {files[0]}" if files else ""
+    advice = f"no file here is called {name.object}{program}"
+    raise UnknownMarker(asked, names, what="function", advice=advice)
 
 
 def _refuse(name: ProbeName, entries: FunctionSites, others: Sequence[set[str]]) -> None:
@@ -459,7 +481,5 @@ def _refuse(name: ProbeName, entries: FunctionSites, others: Sequence[set[str]])
     if entries.problems:
         raise entries.problems[0]
     names = tuple(PREFIX + text for text in nearest(name.name, *others))
-    if not others and nearest(name.name, {SUFFIX[1:]}):  # `malloc:retrn` looks like OBJECT:NAME
-        names = (PREFIX + name.object + SUFFIX,)
     asked = name.text.removesuffix(SUFFIX)  # which a latency may have put there
     raise UnknownMarker(asked, names, what="function", advice=nameless_words(entries.nameless))

@@ -118,6 +118,22 @@ def test_unknown_names_are_refused_with_the_nearest(program: Path, name: str) ->
         assert "func:main" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("file", "advice"),
+    [
+        ("{program}x", r"did you mean func:{program}:twice\?"),
+        ("nothing-like", r"; no file here is called nothing-like; the program's is {program}"),
+    ],
+)
+def test_a_file_that_there_is_not_is_told_with_those_there_are(
+    program: Path, file: str, advice: str
+) -> None:
+    name = f"{file.format(program=program.name)}:twice"
+
+    with pytest.raises(UnknownMarker, match=advice.format(program=program.name)):
+        sites_of(program, name)
+
+
 @pytest.mark.parametrize("name", ["twice:retrn", "twice:ret"])
 def test_a_return_that_is_misspelt_is_told_as_one(program: Path, name: str) -> None:
     with pytest.raises(UnknownMarker, match=r"did you mean func:twice:return\?"):
