@@ -43,6 +43,8 @@ _REDRAW_S = 0.5
 _LOOK_S = 0.05
 _NONE: Mapping[int, int] = {}
 _TOP = 20
+_WIDEST = 80
+"""Characters of a key that stands before what is said of it."""
 TOP_OF_PICTURES = 5
 ALL = 0
 """In place of a pid: several processes together."""
@@ -420,9 +422,23 @@ def print_table(
         lines = [[*cells(row), *more] for row, more in zip(rows, words, strict=True)]
         print_blocks([*header, *names], lines, keys)
     elif rows:
-        lines = [[*more, *cells(row)] for row, more in zip(rows, words, strict=True)]
-        output.print_table([*names, *header], lines)
+        print_keys(names, words, header, [cells(row) for row in rows])
     output.say(summary_words(answers, len(rows)) if options.by else events_words(answers))
+
+
+def print_keys(
+    names: Sequence[str],
+    keys: Sequence[Sequence[str]],
+    header: Sequence[str],
+    cells: Sequence[Sequence[str]],
+) -> None:
+    """Print keys, with these columns behind them; before them, where a key is wider than a line, as
+    the names of templates of C++ are: the columns would be far away from the other keys."""
+    rows = zip(keys, cells, strict=True)
+    if max((len(word) for key in keys for word in key), default=0) > _WIDEST:
+        output.print_table([*header, *names], [[*more, *key] for key, more in rows])
+    else:
+        output.print_table([*names, *header], [[*key, *more] for key, more in rows])
 
 
 def print_blocks(

@@ -308,13 +308,15 @@ class _View:
             return
         noun = "call" if options.end is None else "pair"
         by = options.by or "name" if options.end is None else options.per
-        header = [*key_header(by), f"{noun}s".upper(), *ROW_HEADER]
+        names, header = key_header(by), [f"{noun}s".upper(), *ROW_HEADER]
         rows = latencies.rows[: options.top]
-        cells = [[*key_words(row.key, row.names), *row_cells(row)] for row in rows]
+        words = [key_words(row.key, row.names) for row in rows]
+        cells = [row_cells(row) for row in rows]
         if has_stack(row.key for row in rows):
-            adding.print_blocks(header, cells, [row.key for row in rows])
+            lines = [[*key, *more] for key, more in zip(words, cells, strict=True)]
+            adding.print_blocks([*names, *header], lines, [row.key for row in rows])
         else:
-            output.print_table(header, cells)
+            adding.print_keys(names, words, header, cells)
         left = len(latencies.rows) - len(rows)
         keys = counted(len(latencies.rows), "key")
         rest = f", {left:,} not shown" if left else ""

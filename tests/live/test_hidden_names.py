@@ -145,3 +145,35 @@ def test_a_table_and_a_document_have_both_spellings_of_a_name(program: Target) -
     assert re.search(rf"^{re.escape(WRITTEN)} +{TURNS} +100.0$", table.stdout, re.MULTILINE)
     (row,) = json.loads(document.stdout)["rows"]
     assert (row["key"], row["names"], row["count"]) == ([HIDDEN], [WRITTEN], TURNS)
+
+
+TEMPLATES = """
+#include <map>
+#include <string>
+#include <vector>
+int main() {
+    std::map<std::string, std::vector<std::pair<long, std::string>>> all;
+    for (int turn = 0; turn < 7; turn++)
+        all[std::string(static_cast<unsigned>(turn) + 1, 'x')].push_back({turn, "y"});
+    return all.size() != 7;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [(("count", "--by", "name"), ("COUNT", "%", "NAME")), (("latency",), ("CALLS", "TOTAL", "50"))],
+)
+def test_keys_that_are_wider_than_a_line_stand_behind_their_numbers(
+    tmp_path: Path, asked: tuple[str, ...], first: tuple[str, ...]
+) -> None:
+    source, path = tmp_path / "templates.cc", tmp_path / "templates"
+    source.write_text(TEMPLATES)
+    subprocess.run(["g++", "-O1", "-o", path, source], check=True)
+
+    done = cli(asked[0], "func:templates:*_M_*", *asked[1:], "--", path)
+
+    header, *rows = done.stdout.splitlines()
+    assert tuple(header.split()[:3]) == first
+    assert header.endswith("NAME")
+    assert any(len(row) > 200 and row.split()[0].isdigit() for row in rows)
