@@ -18,12 +18,13 @@ VENV := .venv/bin
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test ready collection test-user bench bench-real torture whole armings relocation-check kill-matrix check format native native-complete targets \
+.PHONY: help demo test test-all ready collection test-user bench bench-real torture whole armings relocation-check kill-matrix check format native native-complete targets \
 	debian clean bytecode wheel wheel-check pythons-ready pythons test-pythons man
 
 help:
 	@echo "make demo     set up .venv, build, and run the bundled server under load"
-	@echo "make test     set up everything, check formats and types, run all tests"
+	@echo "make test     set up everything, check formats and types, run the tests but for the long ones"
+	@echo "make test-all  the same with all tests, and all rows of their parameters"
 	@echo "make test-user  as root: some of the tests as an ordinary user (part of make test)"
 	@echo "make pythons  a choice of the tests with each newer Python that is here (part of make test)"
 	@echo "make check    formats and types only"
@@ -63,21 +64,29 @@ BESIDE := tests/live tests/races tests/oracle tests/fuzz tests/unit
 FORKING = $$(grep -rl --include='test_*.py' 'mark\.forks' tests)
 ALONE := tests/races/test_torture.py
 IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
+# What is long, and which rows of parameters are taken: docs/decisions/0077. With PYTEST_FLAGS nothing is left out.
+CHOICE := --choice
 
 test:
 	@$(MAKE) --no-print-directory -j 3 ready
-	@$(MAKE) --no-print-directory bytecode $(if $(PYTEST_FLAGS),,test-user pythons)
+	@$(MAKE) --no-print-directory bytecode
+ifndef PYTEST_FLAGS
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target test-user pythons
+endif
 ifdef PYTEST_FLAGS
 	@echo "pytest  $(PYTEST_FLAGS)"
 	@$(VENV)/python -m pytest $(PYTEST_FLAGS)
 else
 	@echo "pytest  those that fork"
-	@$(VENV)/python -m pytest -n 2 -m forks $(FORKING)
+	@$(VENV)/python -m pytest $(CHOICE) -n 2 -m forks $(FORKING)
 	@echo "pytest  $(BESIDE)"
-	@$(VENV)/python -m pytest $(IN_TWO) -m 'not forks' $(ALONE:%=--ignore=%) $(BESIDE)
+	@$(VENV)/python -m pytest $(CHOICE) $(IN_TWO) -m 'not forks' $(ALONE:%=--ignore=%) $(BESIDE)
 	@echo "pytest  $(ALONE)"
-	@$(VENV)/python -m pytest $(ALONE)
+	@$(VENV)/python -m pytest $(CHOICE) $(ALONE)
 endif
+
+test-all:
+	@$(MAKE) --no-print-directory test CHOICE=
 
 # What the tests need, and the checks, which need only that too. `make test` makes them side by side: compilers,
 # pip, apt and mypy have one CPU each at most, and wait for other things.
@@ -95,7 +104,7 @@ collection: $(VENV)/.test-ready native
 # Only the files with such tests: to collect all takes longer than some of them. Those that take seconds show what
 # does not depend on the user.
 test-user: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian
-	@test "$$(id -u)" != 0 || sh tests/as_user.sh $(IN_TWO) -m 'user and not slow' $$(grep -rl --include='test_*.py' 'mark\.user' tests)
+	@test "$$(id -u)" != 0 || sh tests/as_user.sh $(CHOICE) $(IN_TWO) -m 'user and not slow' $$(grep -rl --include='test_*.py' 'mark\.user' tests)
 
 # Minutes; tests/races, and so `make test`, takes a choice of it.
 kill-matrix: $(VENV)/.test-ready native build/hooks/libmjstop.so build/targets/truth_floats build/targets/truth_usdt \

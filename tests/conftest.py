@@ -10,6 +10,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -20,33 +21,69 @@ gc.disable()
 # First, so that a failed assertion of a helper shows its values.
 pytest.register_assert_rewrite("tests.support")
 
+from tests.support.choice import ALL_EXAMPLES, CHOSEN_EXAMPLES, chosen  # noqa: E402
 from tests.support.programs import ROOT, Target, make  # noqa: E402
 from tests.support.timing import HANG_S  # noqa: E402
 
+CHOICE = pytest.StashKey[tuple[int, int]]()
+"""How many tests were chosen, of how many."""
 
-def pytest_configure() -> None:
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--choice", action="store_true", help="the tests of `make test` (tests/support/choice.py)"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Programs are sent SIGHUP and SIGINT, which they inherit as ignored from nohup or a shell's
     background. Hypothesis holds no test to a time, which a busy machine would break."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     hypothesis.settings.register_profile(
-        "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+        "untimed",
+        deadline=None,
+        max_examples=CHOSEN_EXAMPLES if config.getoption("--choice") else ALL_EXAMPLES,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("untimed")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Numbers of tests that are no verdict, from `record_property("summary", text)`."""
+    """What was chosen, and numbers of tests that are no verdict, from
+    `record_property("summary", text)`."""
+    if numbers := terminalreporter.config.stash.get(CHOICE, None):
+        terminalreporter.write_line(
+            "{:,} of {:,} tests chosen; make test-all runs all".format(*numbers)
+        )
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             if name == "summary":
                 terminalreporter.write_line(value)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A fork of a process with a gigabyte of memory, as it has in the end, takes ten times as long
     as one at the start. `make test` runs these alone; elsewhere they come first."""
+    if config.getoption("--choice"):
+        stay = chosen(items)
+        config.stash[CHOICE] = len(stay), len(items)
+        config.hook.pytest_deselected(items=list(set(items).difference(stay)))
+        items[:] = stay
     items.sort(key=lambda item: item.get_closest_marker("forks") is None)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of pytest-xdist tells the one with the summary, which has collected nothing."""
+    if CHOICE in session.config.stash and hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["choice"] = session.config.stash[CHOICE]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    if choice := getattr(node, "workeroutput", {}).get("choice"):
+        node.config.stash[CHOICE] = tuple(choice)
 
 
 def pytest_collection_finish() -> None:

@@ -50,7 +50,7 @@ test_with() {
 		echo "pythons skipped: pip cannot get what Python $version needs ($place.log)"
 		return 0
 	}
-	"$place/bin/python" -m pytest -p no:cacheprovider -q -m 'pythons and not slow' \
+	"$place/bin/python" -m pytest --choice -p no:cacheprovider -q -m 'pythons and not slow' \
 		$(grep -rl --include='test_*.py' 'mark\.pythons' tests) >"$place.tests" 2>&1
 	code=$?
 	test $code = 0 || cat "$place.tests"

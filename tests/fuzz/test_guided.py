@@ -18,9 +18,6 @@ import pytest
 
 from tests.fuzz.every import HARNESSES
 
-RUNS = 1200
-
-
 Guided = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -56,9 +53,12 @@ def guided(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gui
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("runs", [300, pytest.param(1200, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", HARNESSES)
-def test_a_guided_run_reaches_its_decoder_and_finds_nothing(name: str, guided: Guided) -> None:
-    runs = RUNS // HARNESSES[name].weight
+def test_a_guided_run_reaches_its_decoder_and_finds_nothing(
+    name: str, runs: int, guided: Guided
+) -> None:
+    runs //= HARNESSES[name].weight
 
     done = guided(name, "--runs", runs)
 

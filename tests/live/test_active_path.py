@@ -94,6 +94,7 @@ def test_path_of_a_marker_that_is_on_is_what_stands_in_memory(
     assert bool(path["remarks"]) == (mode == "int3")
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("program", ["kvserver", "kvserver-nop", "kvserver-pointer"])
 @pytest.mark.parametrize("probe", ["count", "record"])
 def test_path_of_a_marker_that_is_off_is_what_a_switch_then_makes(

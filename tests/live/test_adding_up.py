@@ -24,6 +24,7 @@ from tests.support.processes import text_of
 pytestmark = pytest.mark.live
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(
     "arguments",
     [("1",), ("4",), ("2", "--timer"), ("2", "--pin"), ("8", "--timer", "--keys", "1000")],

@@ -292,6 +292,7 @@ def installed(path: str, package: str) -> str:
     return path
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("by", ["site", "stack"])
 @pytest.mark.parametrize(("library", "allocator"), [(JEMALLOC, "jemalloc"), (TCMALLOC, "")])
 def test_of_another_allocator_every_site_has_the_counts_of_the_program(

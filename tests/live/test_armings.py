@@ -13,9 +13,10 @@ from tests.whole.programs import Bash
 pytestmark = pytest.mark.live
 
 
-def test_functions_are_armed_again_and_again_in_a_program_at_work() -> None:
-    armings = arm(Bash(), 8, "[a-e]*")
+@pytest.mark.parametrize("times", [3, pytest.param(8, marks=pytest.mark.long)])
+def test_functions_are_armed_again_and_again_in_a_program_at_work(times: int) -> None:
+    armings = arm(Bash(), times, "[a-e]*")
 
     assert armings.wrong == []
     assert armings.functions > 200
-    assert armings.entered > 8 * armings.functions
+    assert armings.entered > times * armings.functions

@@ -58,6 +58,7 @@ def executions(program: Any, folder: Path) -> int:
     return sum(key.count for key in truth_of(program, folder).values())
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("per_s", [1, 15, 1000, 100_000])
 def test_no_second_has_more_and_the_others_are_held_back(
     program: Any, tmp_path: Path, per_s: int

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import markerjit
-from tests.support.commands import CLI, ENVIRONMENT, cli, running
+from tests.support.commands import CLI, ENVIRONMENT, cli, python, running
 from tests.support.markers import modes_of, wait_on
 from tests.support.timing import HANG_S
 
@@ -53,10 +53,7 @@ def shell(script: str, *args: object) -> subprocess.CompletedProcess[str]:
 
 def interrupted(at: int, number: int, *args: object) -> subprocess.CompletedProcess[str]:
     """A command that gets a signal at its `at`-th call."""
-    command = [sys.executable, "-c", INTERRUPTED, str(at), str(int(number)), *map(str, args)]
-    return subprocess.run(
-        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=HANG_S, check=False
-    )
+    return python(INTERRUPTED, at, int(number), *args)
 
 
 def sweep(

@@ -327,6 +327,7 @@ def test_trace_prints_a_line_for_each_event(target: Callable) -> None:
     assert last["summary"]["events"] == 20, "the summary counts what was printed"
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("mode", ["jump", "int3"])
 @pytest.mark.parametrize("end", ["SIGINT", "SIGTERM", "SIGHUP", "duration", "events", "closed"])
 def test_trace_leaves_everything_off_and_as_it_was(target: Callable, end: str, mode: str) -> None:

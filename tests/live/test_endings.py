@@ -88,6 +88,7 @@ def kill(process: subprocess.Popen[bytes], *, reap: bool) -> None:
         process.returncode = -signal.SIGKILL
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("reap", [False, True], ids=["zombie", "reaped"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_process_that_is_killed_at_any_read_has_ended(

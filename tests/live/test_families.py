@@ -325,6 +325,7 @@ def test_a_thread_that_is_not_the_first_may_execute_a_file(tmp_path: Path) -> No
 # ---- files ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("suffix", [".ctf", ".jsonl", ".pftrace", ".parquet", ".arrow"])
 @pytest.mark.parametrize("way", ["fork", "exec", "vfork"])
 def test_family_is_written_into_files(

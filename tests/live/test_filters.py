@@ -254,6 +254,7 @@ def test_program_in_namespaces_of_its_own_needs_nothing_inside(
 # ---- filters that do not -------------------------------------------------------------------------
 
 
+@pytest.mark.product
 @needs_root
 @pytest.mark.parametrize("where", ["all", "thread"])
 @pytest.mark.parametrize("sleeps", ["clock", "nanosleep", "poll", "futex"])

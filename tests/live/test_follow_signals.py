@@ -156,6 +156,7 @@ def test_program_without_a_handler_dies_of_its_own_sigtrap_as_ever(
         assert program.wait() == -signal.SIGTRAP
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("how", ["sigwait", "sigtimedwait", "signalfd", "ppoll"])
 @pytest.mark.parametrize("block", [[], ["--block"]], ids=["one thread blocks it", "all block it"])
 def test_thread_that_waits_for_sigtrap_gets_it_and_breakpoints_are_refused(

@@ -223,6 +223,7 @@ KILLED = """
 """
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("where", ["before", "after"])
 @pytest.mark.parametrize("what", ["on", "off"])

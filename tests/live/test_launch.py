@@ -557,6 +557,7 @@ print("not killed")
 """
 
 
+@pytest.mark.product
 @in_both_builds
 @pytest.mark.parametrize(
     ("point", "begins"),

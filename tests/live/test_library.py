@@ -143,6 +143,7 @@ def test_library_exports_only_the_documented_functions(tmp_path: Path) -> None:
 # ---- one thread --------------------------------------------------------------------------------
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("compiler", ["cc", "c++"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", COMMON_CASES)
@@ -214,6 +215,7 @@ def test_disable_without_waiting_is_caught(build: Build) -> None:
     assert "finished" in slept.stderr
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", ["every_pass_is_a_hit", "sleeping_probe", "rivals"])
 def test_threads_are_counted_and_waited_for(build: Build, case: str, mode: str) -> None:
@@ -232,6 +234,7 @@ BULK_CASES = [
 ]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("many", [64, 100_000], ids=["together", "one-by-one"])
 @pytest.mark.parametrize("mode", TEXT_MODES)
 @pytest.mark.parametrize("case", BULK_CASES)
@@ -297,6 +300,7 @@ def test_kernel_that_refuses_a_call_is_lived_with(build: Build, case: str) -> No
     assert_holds(build("faults", *RACE), case)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("mode", TEXT_MODES)
 @pytest.mark.parametrize("case", ["several", "altered"])
 def test_library_works_without_proc(build: Build, case: str, mode: str) -> None:
@@ -306,6 +310,7 @@ def test_library_works_without_proc(build: Build, case: str, mode: str) -> None:
 # ---- other ways to link ------------------------------------------------------------------------
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("case", ["values", "several", "altered", "errors"])
 @pytest.mark.parametrize("link", ["-static", "-static-pie", "-no-pie"])
 def test_library_works_in_other_kinds_of_executable(build: Build, link: str, case: str) -> None:
@@ -314,6 +319,7 @@ def test_library_works_in_other_kinds_of_executable(build: Build, link: str, cas
     assert_holds(build("cases", *flags), case)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("link", ["-static", "-no-pie", "-pie"])
 @pytest.mark.parametrize("program", ["cases", "hammer"])
 def test_library_works_with_musl(build: Build, program: str, link: str) -> None:

@@ -59,6 +59,7 @@ def trace_crowd(
     return events, lost, running.result(), stream.waits().events
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("clock", [Time.TSC, Time.MONOTONIC])
 @pytest.mark.parametrize(
     ("crowd", "turns"), [(["16"], 2000), (["4", "--move"], 4000), (["3", "--fork"], 8000)]

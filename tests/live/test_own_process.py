@@ -233,17 +233,19 @@ def test_breakpoints_work_in_our_own_process_and_leave_ours_alone(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("turns", [25, pytest.param(250, marks=pytest.mark.long)])
 @pytest.mark.parametrize("mode", MODES)
-def test_five_hundred_switches_with_our_own_threads_inside(
-    libraries: dict[str, Path], mode: str
+def test_many_switches_with_our_own_threads_inside(
+    libraries: dict[str, Path], mode: str, turns: int
 ) -> None:
     run_own(
         libraries[mode],
-        """
+        f"""
+        turns = {turns}
         library.own_start()
         ways = [None, Mode.INT3] if "jump" in sys.argv[1] or "nop" in sys.argv[1] else [None]
         with markerjit.attach() as session:
-            for turn in range(250):
+            for turn in range(turns):
                 probe = ("count", "record")[turn % 3 == 2]
                 session.enable("own_spin", mode=ways[turn % len(ways)], probe=probe)
                 session.disable("own_spin")

@@ -71,6 +71,7 @@ def deadlines_of(session: markerjit.Session, pattern: str) -> dict[str, tuple[st
     }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("pattern", ["truth_loop", "func:truth_threads:main"])
 @pytest.mark.parametrize("for_s", [None, 3600.0])
 def test_what_was_on_before_is_as_it_was(

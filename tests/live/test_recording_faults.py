@@ -320,6 +320,7 @@ def test_interrupt_while_markers_are_switched_on_leaves_them_to_whoever_comes_ne
     assert set(modes_of(program.pid).values()) == {None}
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("rseq", ["1", "0"], ids=["own rings", "shared rings"])
 @pytest.mark.parametrize("what", ["content", "head"])
 @pytest.mark.parametrize("seed", range(2))

@@ -38,6 +38,7 @@ TICK_NS = 10_000_000
 # ---- values, threads, times --------------------------------------------------------------------
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("clock", list(Time))
 @pytest.mark.parametrize(("name", "mode"), KINDS)
 def test_every_event_has_the_values_the_thread_and_the_time_that_it_had(
@@ -200,6 +201,7 @@ def check_crowd(events: Sequence[Event], lost: Counter[str], counts: dict[str, i
         assert numbers == sorted(numbers)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("ring_size", [4096, 1 << 14, 1 << 20])
 @pytest.mark.parametrize("slow", [False, True], ids=["reading", "slow"])
 @pytest.mark.parametrize("crowd", list(CROWDS))

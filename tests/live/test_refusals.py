@@ -271,6 +271,7 @@ def test_one_name_with_two_formats_is_refused(hostile: Path) -> None:
 # ---- what is not as it should be ---------------------------------------------------------------
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("server", ["kvserver", "kvserver-nop"])
 @pytest.mark.parametrize("index", [0, 1, 3])
 def test_altered_site_is_left_alone_and_so_are_all_others(

@@ -172,13 +172,16 @@ def test_recursion_of_the_old_function_comes_to_the_new_one(
     assert results == [0, 10, 110, 500]
 
 
-def test_replaced_and_reverted_again_and_again_under_load(target: Callable, new: Callable) -> None:
+@pytest.mark.parametrize("times", [5, pytest.param(30, marks=pytest.mark.long)])
+def test_replaced_and_reverted_again_and_again_under_load(
+    target: Callable, new: Callable, times: int
+) -> None:
     program = target(PROGRAM)
     before = text_of(program.pid)
     program.command("resume")
 
     with markerjit.attach(program.pid) as session:
-        for _ in range(30):
+        for _ in range(times):
             session.replace(f"func:{PROGRAM}:spun", new("spun"))
             session.revert(f"func:{PROGRAM}:spun")
         session.replace(f"func:{PROGRAM}:spun", new("spun"))

@@ -73,6 +73,7 @@ def returning(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("with_entry", [True, False], ids=["with arguments", "without"])
 @pytest.mark.parametrize("name", VALUES)
 def test_a_returned_value_has_its_type(returning: Path, name: str, with_entry: bool) -> None:

@@ -83,6 +83,7 @@ def test_condition_comes_before_the_sample(program: Any) -> None:
     assert is_sample(len(numbers), TURNS // 4, 1 / 2)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("period", [2, 10, 64, 100])
 def test_rhythm_of_the_program_is_not_that_of_the_sample(program: Any, period: int) -> None:
     """Every phase of a period is chosen as often: by chi-square, whose spread is known."""

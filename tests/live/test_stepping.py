@@ -160,6 +160,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(("on", "mode", "stages"), WAYS)
 @pytest.mark.parametrize("healer", ["repair", "on"])
 def test_an_owner_that_is_killed_between_stages_is_healed(

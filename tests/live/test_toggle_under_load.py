@@ -74,6 +74,7 @@ def flip_while(
     return flips
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("pipeline", ["1", "16"])
 @pytest.mark.parametrize("server", CASES)
 def test_no_request_fails_while_markers_are_switched(

@@ -49,6 +49,7 @@ def read_until(tracer: subprocess.Popen[str], condition: Callable[[], bool]) -> 
     return read
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_markers_are_off_before_what_is_left_is_printed(

@@ -428,6 +428,7 @@ def test_file_has_no_more_events_than_were_asked_for(
     assert markerjit.summarise(markerjit.open_trace(str(path))).events == 1234
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("name", ["all.ctf", "all.jsonl", "all.parquet"])
 @pytest.mark.parametrize("more", [(), ("--follow",)])
 def test_files_of_several_processes_have_no_more_together(

@@ -381,7 +381,13 @@ def test_a_process_that_goes_away_ends_the_view(target: Callable) -> None:
     assert asyncio.run(watch()) == f"process {program.pid} has ended"
 
 
-@pytest.mark.parametrize("size", [(20, 5), (20, 24), (80, 5), (1, 1), (200, 60)])
+@pytest.mark.parametrize(
+    "size",
+    [
+        *((20, 5), (1, 1), (200, 60)),
+        *(pytest.param(size, marks=pytest.mark.long) for size in ((20, 24), (80, 5))),
+    ],
+)
 def test_any_size_of_a_terminal_is_survived(target: Callable, size: tuple[int, int]) -> None:
     program = target("truth_threads", "1", "--rate", "500")
 

@@ -249,6 +249,7 @@ def test_questions_follow_each_other_and_their_code_is_used_again(target: Callab
     assert (marker.where, marker.total) == ("i < 4", 24)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("probe", ["count", "record"])
 def test_code_of_questions_is_given_back(
     program: Any, probe: str, monkeypatch: pytest.MonkeyPatch

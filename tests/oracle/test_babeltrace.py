@@ -130,6 +130,7 @@ def write(
 ids = st.integers(0, 70_000) | st.sampled_from([65_535, 65_536, 3_000_000, FILLER - 1])
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("time", [Time.MONOTONIC, Time.NONE])
 @pytest.mark.parametrize("tid", [True, False])
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])

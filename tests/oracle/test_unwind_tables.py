@@ -25,6 +25,8 @@ FILES = [
     *map(Path, ("/usr/lib/postgresql/15/bin/postgres", "/usr/bin/python3.11", "/usr/bin/gdb")),
     ROOT / "build/targets/kvserver",
 ]
+LARGE = {"libstdc++.so.6", "libcrypto.so.3", "postgres", "gdb", "python3.11"}
+"""Those with very many rows, of no other kind than in the others."""
 ENTRY = re.compile(r"^[0-9a-f]{8} .* FDE cie=([0-9a-f]+) pc=([0-9a-f]+)\.\.([0-9a-f]+)$")
 CIE = re.compile(r"^([0-9a-f]{8}) .* CIE ")
 
@@ -67,7 +69,13 @@ def expected(cells: Cells) -> Rule | None:
     return Rule(kind, int(distance) // WORD, int(rbp[2:] or 0) // WORD)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.name, marks=[pytest.mark.long] * (path.name in LARGE))
+        for path in FILES
+    ],
+)
 def test_rules_are_the_rows_that_readelf_prints(
     path: Path, needs_tool: Callable[[str, str], str], build: Path
 ) -> None:

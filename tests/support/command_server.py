@@ -10,7 +10,8 @@ A request is a connection to the abstract socket NAME. It carries the working di
 arguments and the environment as JSON, and the command's standard input, output and error as
 descriptors. The answers are its pid, and when it has ended, its exit code as subprocess has it. A
 command that is asked for as "adopted" is a child of PARENT instead, which is told its pid only. The
-server ends when the process PARENT ends.
+server ends when the process PARENT ends. A request may have the text of a Python program, which
+gets the arguments in the place of markerjit.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _NEVER = ("markerjit.trace.arrow", "markerjit.trace.arrow_read")
 """Modules with pyarrow, which has threads; a fork would not have them."""
 
 
-def serve(name: str, parent: int) -> list[str]:
-    """Serve until the parent ends. Returns in the forked processes, with the arguments of the
-    command."""
+def serve(name: str, parent: int) -> tuple[str, list[str]]:
+    """Serve until the parent ends. Returns in the forked processes, with the program ("" where it
+    is markerjit) and its arguments."""
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
         selectors.DefaultSelector() as selector,
@@ -106,7 +107,7 @@ def _fork_for_adoption() -> int:
     return pid
 
 
-def _become(request: dict[str, object], descriptors: list[int]) -> list[str]:
+def _become(request: dict[str, object], descriptors: list[int]) -> tuple[str, list[str]]:
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -121,7 +122,7 @@ def _become(request: dict[str, object], descriptors: list[int]) -> list[str]:
     os.chdir(str(request["directory"]))
     arguments = request["arguments"]
     assert isinstance(arguments, list)
-    return arguments
+    return str(request["program"]), arguments
 
 
 def import_everything() -> None:
@@ -151,12 +152,17 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest, which ends us
     import_everything()
     gc.freeze()  # so that a fork does not copy what the collector only looks at
-    arguments = serve(sys.argv[1], int(sys.argv[2]))
+    program, arguments = serve(sys.argv[1], int(sys.argv[2]))
 
     from markerjit.cli.main import main
 
+    code: object = 0
     try:
-        main(arguments)
+        if program:
+            sys.argv = ["-c", *arguments]
+            exec(program, {"__name__": "__main__"})
+        else:
+            main(arguments)
     except SystemExit as ending:
         code = ending.code
     if isinstance(code, int):

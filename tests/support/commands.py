@@ -32,17 +32,31 @@ _OF_STREAMS = {"stdin", "stdout", "stderr", "text", "bufsize"}
 def cli(*args: object, timeout_s: float = HANG_S) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, in a process that is forked from a Python which has imported
     markerjit. `running` is for one that the test has to meet while it runs."""
+    return _forked_to_its_end("", args, timeout_s)
+
+
+def python(
+    program: str, *args: object, timeout_s: float = HANG_S
+) -> subprocess.CompletedProcess[str]:
+    """Run the text of a Python program to its end, forked as the commands of `cli` are."""
+    return _forked_to_its_end(program, args, timeout_s)
+
+
+def _forked_to_its_end(
+    program: str, args: Sequence[object], timeout_s: float
+) -> subprocess.CompletedProcess[str]:
     words = list(map(str, args))
     with ExitStack() as stack:
         pipes = [os.pipe(), os.pipe()]
         outputs = [stack.enter_context(open(end, "rb", buffering=0)) for end, _ in pipes]
         ends = [end for _, end in pipes]
-        with forked(words, [0, *ends], ENVIRONMENT, timeout_s) as command:
+        with forked(words, [0, *ends], ENVIRONMENT, timeout_s, program) as command:
             for end in ends:
                 os.close(end)
             out, errors = _read_all(outputs, command.wait)
             code = command.exit_code()
-    return subprocess.CompletedProcess([*CLI, *words], code, out, errors)
+    command_line = [sys.executable, "-c", program] if program else CLI
+    return subprocess.CompletedProcess([*command_line, *words], code, out, errors)
 
 
 def cli_with(
@@ -59,17 +73,7 @@ def cli_with(
             f"module.{constant} = {number}",
         ]
     lines += ["from markerjit.cli.main import main", "main()"]
-    with Limited(
-        [sys.executable, "-c", "\n".join(lines), *map(str, args)],
-        env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
-    ) as process:  # fmt: skip
-        try:
-            out, errors = process.communicate(timeout=timeout_s)
-        finally:
-            if process.poll() is None:
-                process.kill()
-    return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
+    return python("\n".join(lines), *args, timeout_s=timeout_s)
 
 
 class Forked(NamedTuple):
@@ -90,11 +94,12 @@ def forked(
     streams: Sequence[int],
     environment: Mapping[str, str],
     timeout_s: float = HANG_S,
+    program: str = "",
 ) -> Iterator[Forked]:
     """Start a command with these descriptors as its standard input, output and error. It is killed
     where the test does not see its end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
-        pid = _ask_for(server, words, streams, environment, adopted=False)
+        pid = _ask_for(server, words, streams, environment, program=program)
         try:
             yield Forked(server, Wait(f"markerjit {' '.join(words)}", timeout_s))
         except Hangs:
@@ -129,12 +134,14 @@ def _ask_for(
     words: Sequence[str],
     streams: Sequence[int],
     environment: Mapping[str, str],
-    adopted: bool,
+    *,
+    adopted: bool = False,
+    program: str = "",
 ) -> int:
     """Have a command started. Returns its pid."""
     request = {
         "directory": os.getcwd(), "arguments": words, "environment": dict(environment),
-        "adopted": adopted,
+        "adopted": adopted, "program": program,
     }  # fmt: skip
     server.connect(f"\0{_server()}")
     socket.send_fds(server, [json.dumps(request).encode()], streams)

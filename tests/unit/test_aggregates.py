@@ -271,6 +271,7 @@ def test_interval_has_what_was_added_in_it(adder: Callable) -> None:
 # ---- buckets -------------------------------------------------------------------------------------
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("fine", [False, True])
 @pytest.mark.parametrize("values", VALUES, ids=["signed", "unsigned", "floats"])
 def test_each_value_is_in_its_bucket(

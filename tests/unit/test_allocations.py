@@ -215,6 +215,7 @@ def left_to_others(draw: st.DrawFn, rows: list[Row]) -> list[Row]:
     return halves
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("places", [64, 1 << 10])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())

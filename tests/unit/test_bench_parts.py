@@ -66,6 +66,7 @@ def hot(
     )  # fmt: skip
 
 
+@pytest.mark.product
 @every_form
 @pytest.mark.parametrize("args", [1, 2, 4, 8])
 @pytest.mark.parametrize("computed", [0, 1])

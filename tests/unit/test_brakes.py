@@ -128,6 +128,7 @@ def test_rate_has_two_forms() -> None:
     assert Brakes.of(at_most="10M/s") == Brakes.of(at_most=10_000_000)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("per_s", [1, 2, 9, 10, 19, 20, 1000, 12_345])
 @pytest.mark.parametrize("ticks_per_s", [NS, 2_499_998_765])
 @pytest.mark.parametrize("gap", [0.0, 0.3, 1.0, 3.0])

@@ -81,6 +81,7 @@ def shown_by_objdump(path: Path, caller: str, callee: str) -> set[int]:
     return addresses
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("options", OPTIONS, ids=" ".join)
 @pytest.mark.parametrize("compiler", C_COMPILERS, ids=lambda compiler: compiler.name)
 def test_calls_are_those_that_objdump_shows(

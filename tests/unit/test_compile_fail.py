@@ -16,7 +16,12 @@ from tests.support.programs import ROOT
 
 FILES = sorted((ROOT / "tests" / "compile_fail").glob("*.c*"))
 CASES = [
-    pytest.param(compiler, source, id=f"{source.name}-{compiler.name}")
+    pytest.param(
+        compiler,
+        source,
+        id=f"{source.name}-{compiler.name}",
+        marks=[pytest.mark.long] * compiler.is_extra,
+    )
     for source in FILES
     for compiler in COMPILERS
     if compiler.is_cxx or source.suffix == ".c"

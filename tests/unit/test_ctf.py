@@ -23,6 +23,7 @@ from markerjit.trace.batch import Batch
 from markerjit.trace.ctf import CtfSink, read_ctf
 from markerjit.trace.header import to_json
 from markerjit.trace.sink import TraceInfo
+from tests.support.choice import examples
 from tests.support.ctf import (
     ID,
     INFO,
@@ -331,7 +332,7 @@ def traces(draw: st.DrawFn) -> tuple[TraceInfo, list[Batch]]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(trace=traces())
 def test_trace_is_read_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory,

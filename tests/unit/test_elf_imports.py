@@ -45,6 +45,7 @@ def imports(path: Path) -> bool:
         return imports_any(image, NAMES)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("strip", [[], ["-s"]], ids=["symbols", "stripped"])
 @pytest.mark.parametrize("table", ["gnu", "sysv"])
 @pytest.mark.parametrize("kind", ["exe", "fixed", "shared"])

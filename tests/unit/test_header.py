@@ -60,9 +60,15 @@ OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 # A second version of a compiler is not worth them all. "others" are about what comes after the
-# language, so gcc has them in C, and clang in C++.
+# language, so gcc has them in C, and clang in C++; "unoptimised" is long in the other two.
 MATRIX = [
-    pytest.param(compiler, group, id=f"{compiler.name}-{group}")
+    pytest.param(
+        compiler,
+        group,
+        id=f"{compiler.name}-{group}",
+        marks=[pytest.mark.long]
+        * (group == "unoptimised" and compiler.is_clang != compiler.is_cxx),
+    )
     for compiler in COMPILERS
     for group in OPTIONS
     if group == "lto" or not compiler.is_extra
@@ -231,6 +237,7 @@ def walk(elf: Elf, function: Symbol, notes: list[Note]) -> list[CsInsn]:
     return passed
 
 
+@pytest.mark.product
 @by_name(COMPILERS)
 @pytest.mark.parametrize("mode", ["jump", "nop", "pointer", "symbol"])
 def test_the_dormant_path_is_straight_through_each_site(
@@ -379,6 +386,7 @@ def test_the_mode_none_leaves_nothing_behind(compiler: Compiler, flip: Flip) -> 
     assert elf.section(".data.markerjit") is None
 
 
+@pytest.mark.product
 @by_name(COMPILERS)
 @pytest.mark.parametrize("mode", ["jump", "nop"])
 def test_a_site_is_one_instruction_at_every_place_of_a_cache_line(

@@ -52,6 +52,7 @@ def is_for_stack(instruction: CsInsn) -> bool:
     return moves or instruction.mnemonic in ("push", "pop", "enter", "leave", "call")
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("compiler", COMPILERS, ids=lambda compiler: compiler.name)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_marker_that_is_off_costs_the_function_no_more_than_its_site(
@@ -71,6 +72,7 @@ def test_a_marker_that_is_off_costs_the_function_no_more_than_its_site(
         assert cost.instructions <= most, f"{name}: {cost.instructions}, {without.instructions}"
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("compiler", COMPILERS, ids=lambda compiler: compiler.name)
 @pytest.mark.parametrize("mode", ["jump", "nop", "symbol", "immediate", "pointer"])
 def test_gcc_puts_bodies_apart_from_the_code_that_is_executed(

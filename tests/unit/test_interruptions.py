@@ -125,6 +125,7 @@ def test_a_thread_that_is_stepped_records_and_so_does_its_signal_handler(
     assert own.counted("inner") == (after - 1, 0)
 
 
+@pytest.mark.product
 @restartable_ways
 @pytest.mark.parametrize("left", [0, 8])
 def test_a_signal_handler_may_record_while_a_page_is_turned(

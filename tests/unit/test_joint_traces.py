@@ -81,6 +81,7 @@ def test_formats_that_have_files_of_several_processes() -> None:
         open_joint("x.json")
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("source", ["ctf", *SUFFIXES])
 def test_traces_are_joined_and_are_the_same_again(tmp_path: Path, source: str, suffix: str) -> None:

@@ -22,6 +22,7 @@ from markerjit.trace.header import to_json
 from markerjit.trace.jsonl import JsonLinesTrace
 from markerjit.trace.reading import EventTrace
 from markerjit.trace.sink import TraceInfo
+from tests.support.choice import examples
 
 INT4 = CType(TypeClass.SIGNED, 4)
 KINDS = (
@@ -145,7 +146,9 @@ def both(path: str) -> None:
 
 
 common = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

@@ -21,6 +21,7 @@ from markerjit.elf.rawnotes import iterate_notes
 from markerjit.errors import BadNote, MemoryFault, TargetGone
 from markerjit.memory import ProcessMemory, read_maps
 from markerjit.model import Kind
+from tests.support.choice import examples
 from tests.support.compilers import Compiler, need
 
 SOURCE = r"""
@@ -125,6 +126,7 @@ def output(*command: object) -> str:
 # ---- what the compiler and the linker made ------------------------------------------------------
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("compiler", ["gcc", "g++"])
 @pytest.mark.parametrize("mode", MODES)
@@ -145,6 +147,7 @@ def test_notes_say_what_the_source_says(
         assert not note.has_inline
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("compiler", ["clang", "clang++"])
 @pytest.mark.parametrize("mode", MODES)
 def test_notes_of_clang_say_the_same(compiled: Build, compiler: str, mode: str) -> None:
@@ -153,6 +156,7 @@ def test_notes_of_clang_say_the_same(compiled: Build, compiler: str, mode: str) 
     assert [(n.name, n.format, [str(arg) for arg in n.args]) for n in notes] == EXPECTED
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", MODES)
 def test_site_holds_the_bytes_of_its_kind(compiled: Build, kind: str, mode: str) -> None:
@@ -672,7 +676,7 @@ def test_addresses_of_a_note_like_others_are_checked(change: dict[str, object]) 
 GOOD = several({"name": b"a\0"}, {"name": b"b\0", "argc": 0, "types": b"", "text": TEXTS + 12})
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(
     st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255)), min_size=1, max_size=6),
     st.sampled_from([0, 1, 4, 8, 4096]),

@@ -245,6 +245,7 @@ def test_options_reach_the_compiler_and_warnings_the_user(
     assert "unused variable" in compiled.warnings
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(
     "options",
     [

@@ -30,6 +30,7 @@ def marker(format_: str, *args: CType) -> Signature:
     return Signature("m", format_, args)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(
     ("function", "event"),
     [

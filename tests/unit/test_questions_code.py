@@ -25,6 +25,7 @@ from markerjit.questions import Question, Scope, ask
 from markerjit.questions.ir import Node
 from markerjit.questions.types import Type
 from markerjit.x86.assemble import assemble, number, plus
+from tests.support.choice import examples
 from tests.support.own_arena import OwnArena
 from tests.support.question_reference import Values, answer
 from tests.support.question_texts import (
@@ -54,7 +55,7 @@ CONTROL, USUAL_CONTROL = 0xE040, 0x1F80
 """Of MXCSR. A program may have every exception of floats raise a signal, another rounding, and no
 denormal numbers."""
 PROPERTY = settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
@@ -420,7 +421,7 @@ def test_code_about_memory_has_the_answers_of_the_reference(
         lambda drawn: drawn[0] | {"p": drawn[1], "q": drawn[2], "v64": drawn[2], "u64_": drawn[3]}
     )
 
-    @settings(PROPERTY, max_examples=150)
+    @settings(PROPERTY, max_examples=examples(150))
     @given(text=QUESTIONS_OF_MEMORY, rows=st.lists(events, min_size=8, max_size=8))
     def agree(text: str, rows: list[Values]) -> None:
         try:

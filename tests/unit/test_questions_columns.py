@@ -11,12 +11,13 @@ from markerjit.errors import BadQuestion
 from markerjit.questions import Question, Scope, ask
 from markerjit.questions.columns import answers
 from markerjit.questions.types import Type
+from tests.support.choice import examples
 from tests.support.question_columns import columns_of
 from tests.support.question_reference import Values, answer
 from tests.support.question_texts import QUESTIONS, SCOPE, VALUES_OF_AN_EVENT
 
 PROPERTY = settings(
-    max_examples=80,
+    max_examples=examples(80),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],

@@ -152,6 +152,7 @@ def test_a_sum_is_one_json_document_with_the_same_keys_for_every_format(
     }  # fmt: skip
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("target", SUFFIXES)
 @pytest.mark.parametrize("source", SUFFIXES)
 def test_every_format_becomes_every_other(

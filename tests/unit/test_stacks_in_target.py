@@ -36,6 +36,7 @@ from markerjit.model import RemoteAddress
 from markerjit.unwind.objects import ProcessCode
 from markerjit.unwind.rules import Kind, Rule, encode
 from markerjit.unwind.walk import Registers, Stack, StackEnd, walk
+from tests.support.choice import examples
 from tests.support.own_arena import address_of
 from tests.support.own_stacks import OwnStacks, Seen, compiled, expected
 
@@ -387,7 +388,9 @@ def test_an_address_at_the_end_of_code_says_nothing_of_the_next(made: Callable[.
 
 
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(200),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(lows=st.lists(st.integers(0, (1 << KEY) - 1), min_size=2, max_size=2),
        words=st.dictionaries(st.integers(4, 511), st.integers(0, 2**64 - 1), max_size=100),
@@ -413,7 +416,9 @@ PLACES = st.integers(0, PAGE - 8)
 
 
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(300),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data(), rules=st.lists(RULES, min_size=1, max_size=6))
 def test_wild_stacks_are_those_of_the_walker_in_python(
@@ -494,7 +499,9 @@ PIECES = (0, STACKS_DIRECTORIES + DIRECTORY_SIZE, STACKS_RULES, STACKS_RULES + 3
 
 
 @settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(junk=st.binary(min_size=64, max_size=256), place=st.sampled_from(PIECES))
 def test_a_process_that_writes_over_its_tables_is_not_harmed(

@@ -129,6 +129,7 @@ ADDRESSES = [
 ]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 @pytest.mark.parametrize(("base", "scaled"), ADDRESSES)
 def test_memory_is_loaded_from_base_offset_and_index(

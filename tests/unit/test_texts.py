@@ -21,6 +21,7 @@ from markerjit.abi import CPU_RTM, CPU_TSC, OP_BYTES, OP_RAW, PAGE
 from markerjit.elf import show
 from markerjit.model import CType, TypeClass, Value
 from markerjit.ring.types import Options
+from tests.support.choice import examples
 from tests.support.own_arena import (
     AS_USUAL,
     ASSEMBLED,
@@ -209,6 +210,7 @@ def test_a_page_that_is_not_in_memory_yet_is_read(own: OwnArena, tmp_path: Path)
 # ---- with a length -------------------------------------------------------------------------------
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("text", [1000, 300, 256, 40])
 def test_bounded_strings_of_every_length(own: OwnArena, text: int) -> None:
     slot = own.marker("%.*s", INT, CHARS)
@@ -277,6 +279,7 @@ def test_no_bytes_are_read_where_none_are_asked_for(own: OwnArena, format_: str)
 # ---- raw bytes -----------------------------------------------------------------------------------
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("ctype", [CHARS, POINTER])
 def test_raw_bytes_of_every_length(own: OwnArena, ctype: CType) -> None:
     slot = own.marker("body %*ph", INT, ctype)
@@ -338,7 +341,7 @@ _EDGES: list[Edge] = []
 
 
 @pytest.mark.parametrize("how", ["transaction", "pages", "kernel"])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     op=st.sampled_from(["%s", "%.*s", "%*ph"]),
     readable=st.integers(0, 2 * PAGE),

@@ -185,6 +185,7 @@ class Disk(io.FileIO):
         return written
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("room", [0, 1, 2, 3, 50, 99, 200, 333, 600])
 @pytest.mark.parametrize("suffix", ["txt", "jsonl", "json", "pftrace"])
 def test_what_did_not_fit_is_taken_back_and_nothing_comes_behind_it(
