@@ -380,10 +380,19 @@ def _refuse_both(timing: Timing, begins: Sequence[Site], ends: Sequence[Site]) -
         )
 
 
+def _lacks(signature: Signature, lack: Lack) -> str:
+    if lack.name != TOOK:
+        return f"{signature.name} has no field {lack.name}"
+    return (
+        f"calls of {signature.name.removesuffix(SUFFIX)} cannot be timed: its entry and its ends "
+        "cannot be open together, as where it is little more than a jump to another function"
+    )
+
+
 def _way(
     sites: Sequence[Site], signatures: Sequence[Signature], asked: Sequence[Side | Lack]
 ) -> _Way:
-    sides, left_out = divide(sites, signatures, asked)
+    sides, left_out = divide(sites, signatures, asked, _lacks)
     return _Way(rest_of(sites, left_out), sides, tuple(left_out.values()))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -302,6 +304,20 @@ def test_command_prints_documents(target: Callable) -> None:
     assert set(whole["unmatched"].values()) == {0}
     assert whole["longest_ns"] >= 300_000_000
     assert sum(bucket["number"] for bucket in whole["buckets_ns"]) == 2
+
+
+def test_a_function_that_is_little_more_than_a_jump_is_said_not_to_be_timed(tmp_path: Path) -> None:
+    source, path = tmp_path / "short.c", tmp_path / "short"
+    source.write_text(
+        "__attribute__((noipa)) int other(int n, int m) { return 3 * n + m; }\n"
+        "__attribute__((noipa, aligned(4096))) int handed(int n) { return other(n, 0); }\n"
+        "int main(int argc, char **argv) { (void)argv; return handed(argc) - 3; }\n"
+    )
+    subprocess.run(["gcc", "-O2", "-fcf-protection=none", "-o", path, source], check=True)
+
+    refused = cli("latency", "func:short:handed", "--", path)
+
+    one_line(refused, "calls of func:handed cannot be timed: its entry and its ends cannot be open")
 
 
 def test_refusals_say_what_to_do(target: Callable) -> None:
