@@ -31,6 +31,7 @@ from markerjit.ours import cache_folder
 from markerjit.tuples import NamedTuple
 
 _DEBUG = "/usr/lib/debug"
+_THREADS = "OMP_NUM_THREADS"
 _INFO, _LINK, _COMMENT = b".debug_info", b".gnu_debuglink", b".comment"
 _WORDS = (1, 2, 4, 8)
 _IN_REGISTERS = 16
@@ -175,9 +176,8 @@ def _program(file: int, build_id: str | None) -> Any:
 
 def _load(file: int) -> tuple[Any, str | None]:
     """drgn's view of a file, which it closes, and the file's build id."""
-    try:
-        import drgn
-    except ImportError:
+    drgn = _drgn()
+    if drgn is None:
         os.close(file)
         return None, None
     program = drgn.Program(drgn.host_platform)
@@ -189,6 +189,23 @@ def _load(file: int) -> tuple[Any, str | None]:
         return None, None
     build_id = module.build_id
     return program, build_id.hex() if build_id else None
+
+
+def _drgn() -> Any:
+    """drgn, if it is installed. It reads with as many threads as there are CPUs, and of functions
+    with one name it knows the one that a thread has come to first: another one in the next process.
+    With one thread it is always the same. OpenMP looks at its variable while it is loaded."""
+    before = os.environ.get(_THREADS)
+    os.environ[_THREADS] = "1"
+    try:
+        import drgn
+    except ImportError:
+        return None
+    finally:
+        del os.environ[_THREADS]
+        if before is not None:
+            os.environ[_THREADS] = before
+    return drgn
 
 
 def _beside(image: FileImage, sections: Sequence[Section]) -> Any:

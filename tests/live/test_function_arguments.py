@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import markerjit
 from tests.support.code_bytes import code_of
 from tests.support.commands import cli
-from tests.support.programs import Target
+from tests.support.programs import ROOT, Target
 
 pytestmark = pytest.mark.live
 pytest.importorskip("drgn", reason="drgn is not installed: pip install 'markerjit[debug]'")
@@ -46,6 +47,27 @@ def recorded(program: Target, name: str) -> list[dict[str, object]]:
     with markerjit.attach(program.pid) as session, session.trace(name) as stream:
         program.command(f"run {TURNS}")
         return [dict(event.fields) for event in stream.drain()]
+
+
+def test_debugging_information_is_read_by_one_thread() -> None:
+    """With several it is chance which of two functions with one name is known."""
+    script = """
+import os
+import markerjit
+view = markerjit.list_file_functions("build/targets/truth_prototypes", "func:numbers")
+print(*(function.site.signature.format for function in view.functions))
+print(len(os.listdir("/proc/self/task")), os.environ["OMP_NUM_THREADS"])
+"""
+    environment = {**os.environ, "OMP_NUM_THREADS": "7", "OPENBLAS_NUM_THREADS": "1"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=environment, text=True, capture_output=True,
+        check=True,
+    )  # fmt: skip
+
+    formats, threads = done.stdout.splitlines()
+    assert formats.startswith("c ")  # it was read
+    assert threads == "1 7"
 
 
 def without_drgn(*lines: str) -> str:
