@@ -155,6 +155,11 @@ def run(options: argparse.Namespace, what: str, show: Show) -> int:
         check_output(options, options.by)
     if gather.are_coming(options):
         gather.check_coming(options)
+        if options.each:
+            raise markerjit.Refused(
+                "--each is for processes that are there; those that come by --follow or --new are "
+                "added up together"
+            )
     if options.program:
         return launching.run_program(options, job.end, partial(_add_up, job))
     if options.new:

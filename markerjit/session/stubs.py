@@ -391,8 +391,8 @@ def _ready(
         displaced = whole_instructions(opening.code, site.address).first(1)
         if not taken.is_free(range(site.address, site.address + len(displaced))):
             return (
-                "cannot be opened: another marker, probe or function that is on has its "
-                "instructions; switch that off first"
+                "cannot be opened: a marker has its instructions, or a probe or function that is "
+                "on; only what is on can be switched off first"
             )
         ready = Ready(site, displaced[:1], displaced)
         if not copy_calls and _copies_call(ready):

@@ -265,6 +265,7 @@ def test_newcomers_are_seen_by_whatever_there_is(
     ("words", "sentence"),
     [
         (["on", "--follow", "--new"], "--follow and --new"),
+        (["count", "--follow", "--each"], "--each is for processes that are there"),
         (["on", "--new"], "--new is for processes that are known by a name"),
         (["trace", "--new"], "--new is for processes that are known by a name"),
         (["on", "-d", "1s"], "-d is for --follow and --new"),
