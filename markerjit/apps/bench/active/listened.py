@@ -96,6 +96,13 @@ QUESTIONS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
 """Listeners that count behind a question or brakes, as options of Session.on, and the answer: of
 these markers always the same, but for one in 10 ** 18."""
 
+ADDED: Mapping[str, tuple[str, str]] = {
+    "added_by_int": ("count()", "a"),
+    "added_by_text": ("count()", "text"),
+    "added_quantiles": ("quantiles(a)", ""),
+}
+"""Listeners that add up: the aggregate, and its key."""
+
 MODES = ("jump", "nop", "pointer")
 
 
@@ -285,6 +292,14 @@ _ASKED_TEXTS = (
     ("ask_text_yes", "count behind a question about a text", "it says yes, and it is counted"),
 )
 
+_ADDED = (
+    ("added_by_int", "count by an int", "the executions with each value of an int, of eight"),
+    ("added_quantiles", "quantiles of an int", "all its values, in buckets of 3 %"),
+)
+_ADDED_TEXTS = (
+    ("added_by_text", "count by a text of 5", "the executions with each text; there is one"),
+)
+
 _BOTH = "a record at the entry and one at the exit"
 _HOOKED = (
     _hooked("-finstrument-functions, hooks that do nothing", NOBODY, "cyg",
@@ -341,7 +356,8 @@ FORMS = (
       for by, name, what in _ASKED),
     *(_event(by, f"jump, {name}", "text_5", 32, what) for by, name, what in _ASKED_TEXTS),
     *(_mark(f"jump, {name}", "jump", by, what, is_usual=False)
-      for by, name, what in (*_SAMPLED, *_STACKS)),
+      for by, name, what in (*_ADDED, *_SAMPLED, *_STACKS)),
+    *(_event(by, f"jump, {name}", "text_5", 32, what) for by, name, what in _ADDED_TEXTS),
     *(_built(by, f"jump, {name}", what, "-DBENCH_DEEP") for by, name, what in _DEEP),
     _mark("jump, flight recorder", "jump", FLIGHT, "the same into a ring that is overwritten"),
     _mark("jump, flight recorder in the cache", "jump", FLIGHT_HOT,

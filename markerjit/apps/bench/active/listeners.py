@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +195,26 @@ def questions(loops: Loops, place: Place) -> Iterator[Listener]:
             if loops.by(name):
                 session.on(f"*_{name}_*", **options)
         yield Listener(lambda: _counts(session, loops))
+
+
+@contextmanager
+def adding(loops: Loops, place: Place) -> Iterator[Listener]:
+    """Aggregates of markerjit. Raises MarkerError."""
+    with markerjit.attach(loops.crew.pid) as session, ExitStack() as stack:
+        by_form = {}
+        for form in loops.forms:
+            what, by = listened.ADDED[form.by]
+            request = session.aggregate(f"*_{form.by}_*", what, by=by or None)
+            by_form[form.form.name] = stack.enter_context(request)
+
+        def hits() -> dict[str, int]:
+            answers = {name: adding.read() for name, adding in by_form.items()}
+            for name, each in answers.items():
+                if missed := sum(each.missed):
+                    raise MarkerError(f"{missed} executions of {name} were missed, and are cheaper")
+            return {name: each.events for name, each in answers.items()}
+
+        yield Listener(hits)
 
 
 @contextmanager
@@ -416,6 +436,7 @@ Starting = Callable[
 LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
     (probes, (listened.NOBODY, listened.EMPTY, listened.COUNT, listened.RECORD)),
     (questions, tuple(listened.QUESTIONS)),
+    (adding, tuple(listened.ADDED)),
     (usdt, (listened.USDT_COUNT, listened.USDT_RECORD)),
     (flight, (listened.FLIGHT,)),
     (flight_in_cache, (listened.FLIGHT_HOT,)),
