@@ -57,8 +57,6 @@ int mj_look(struct mj_table *table, const struct mj_marker *marker) {
     const uint64_t ticket = *(const volatile uint64_t *)&marker->aggregate;
     struct mj_aggregate *aggregate =
         (struct mj_aggregate *)mj_part(control, MJ_PART_AGGREGATES) + ticket % MJ_AGGREGATES;
-    const uint64_t row = (uint64_t)control->cpus + mj_cpu(control);
-    const uint64_t markers = control->parts[MJ_PART_MARKERS].count;
 
     if (!ticket || !is_there(aggregate, ticket))
         return 0;
@@ -66,8 +64,7 @@ int mj_look(struct mj_table *table, const struct mj_marker *marker) {
     *table = (struct mj_table){
         .control = control,
         .aggregate = aggregate,
-        .calls = (struct mj_calls *)mj_part(control, MJ_PART_CALLS) + row * markers +
-                 mj_id(control, marker),
+        .marker = marker,
         .ticket = ticket,
         .keys = aggregate->keys,
         .values = aggregate->values,
@@ -90,20 +87,26 @@ int mj_look(struct mj_table *table, const struct mj_marker *marker) {
 }
 
 /* (G) The count is a locked instruction, so the ticket is read behind it. */
-int mj_go_in(const struct mj_table *table) {
+struct mj_calls *mj_go_in(const struct mj_table *table) {
+    const struct mj_control *control = table->control;
+    const uint64_t row = (uint64_t)control->cpus + mj_cpu(control);
+    struct mj_calls *calls = (struct mj_calls *)mj_part(control, MJ_PART_CALLS) +
+                             row * control->parts[MJ_PART_MARKERS].count +
+                             mj_id(control, table->marker);
+
     if (!mj_alive())
         return 0;
-    __atomic_fetch_add(&table->calls->entered, 1, __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(&calls->entered, 1, __ATOMIC_SEQ_CST);
     if (is_there(table->aggregate, table->ticket))
-        return 1;
-    mj_go_out(table);
+        return calls;
+    mj_go_out(calls);
     return 0;
 }
 
 /* A child that a signal handler has forked meanwhile leaves that to its parent. */
-void mj_go_out(const struct mj_table *table) {
+void mj_go_out(struct mj_calls *calls) {
     if (mj_alive())
-        __atomic_fetch_add(&table->calls->left, 1, __ATOMIC_SEQ_CST);
+        __atomic_fetch_add(&calls->left, 1, __ATOMIC_SEQ_CST);
 }
 
 /* ---- 4 --------------------------------------------------------------------------------------- */
@@ -123,17 +126,18 @@ int mj_add(const struct mj_cells *cells, unsigned word, uint64_t value) {
     const struct mj_table *table = cells->table;
     const int done = mj_cell_add(cells->words + word, table->stride, value,
                                  &table->aggregate->ticket, table->ticket);
-    uint64_t *shared = shared_word(cells, word);
+    struct mj_calls *calls;
     uint64_t before = 0;
     int64_t sum;
 
     if (done != MJ_ANOTHER)
         return done == MJ_OVER;
-    if (!mj_go_in(table))
+    calls = mj_go_in(table);
+    if (!calls)
         return 0;
     if (mj_alive())
-        before = __atomic_fetch_add(shared, value, __ATOMIC_RELAXED);
-    mj_go_out(table);
+        before = __atomic_fetch_add(shared_word(cells, word), value, __ATOMIC_RELAXED);
+    mj_go_out(calls);
     return __builtin_add_overflow((int64_t)before, (int64_t)value, &sum);
 }
 
@@ -157,15 +161,16 @@ void mj_change(const struct mj_cells *cells, unsigned word, uint64_t value, mj_c
             break;
     }
     uint64_t *shared = shared_word(cells, word);
+    struct mj_calls *calls = mj_go_in(table);
 
-    if (!mj_go_in(table))
+    if (!calls)
         return;
     uint64_t before = __atomic_load_n(shared, __ATOMIC_RELAXED);
 
     while (mj_alive() && !__atomic_compare_exchange_n(shared, &before, made(before, value), 0,
                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;
-    mj_go_out(table);
+    mj_go_out(calls);
 }
 
 /* ---- 3 --------------------------------------------------------------------------------------- */
@@ -217,12 +222,13 @@ static uint64_t give_number(const struct mj_table *table, struct key *place, con
 
 static uint64_t enter(const struct mj_table *table, struct key *place, const uint64_t *key,
                       uint64_t tag) {
+    struct mj_calls *calls = mj_go_in(table);
     uint64_t state;
 
-    if (!mj_go_in(table))
+    if (!calls)
         return 0;
     state = give_number(table, place, key, tag);
-    mj_go_out(table);
+    mj_go_out(calls);
     return state;
 }
 
@@ -400,6 +406,50 @@ static void add_value(const struct mj_aggregation *how, const struct mj_cells *c
     mj_add(cells, 0, 1);
 }
 
+/* The usual case in one piece: count(), hist() or quantiles() of integers, by no key or by one
+   number that has a place, where it is searched first. Returns whether the event was added; what
+   was in the way of that is found out by all the steps above. */
+static int was_simple(const struct mj_aggregation *how, const uint64_t *numbers) {
+    const struct mj_control *control = mj_control();
+    const uint64_t ticket =
+        *(const volatile uint64_t *)&((struct mj_marker *)how->marker)->aggregate;
+    struct mj_aggregate *aggregate =
+        (struct mj_aggregate *)mj_part(control, MJ_PART_AGGREGATES) + ticket % MJ_AGGREGATES;
+    const uint32_t size = how->key_words;
+    const uint64_t hash = size ? mj_mix(0, *numbers) : 0;
+    uint64_t word = 0;
+
+    if (size > 1 || how->parts != size || (size && how->part->kind != MJ_KEY_NUMBER) ||
+        how->missing_at || how->value == MJ_VALUE_FLOAT ||
+        how->does & ~(MJ_DOES_HIST | MJ_DOES_QUANTILES))
+        return 0;
+    if (how->does)
+        word = bucket_of(how, numbers[how->value_at]);
+    if (!ticket || !is_there(aggregate, ticket))
+        return 0;
+    __asm__ __volatile__("" : : : "memory");
+    const struct key *place = (struct key *)(mj_code_start + aggregate->keys +
+                                             (hash & aggregate->mask) * (1ul + size) * 8);
+    const uint64_t values = aggregate->values, stride = aggregate->stride;
+    const uint32_t count = aggregate->words, room = aggregate->room;
+    const int is_ours = aggregate->key_words == size;
+
+    __asm__ __volatile__("" : : : "memory");
+    if (!is_ours || !is_there(aggregate, ticket) || !mj_alive())
+        return 0;
+    const uint64_t state = __atomic_load_n(&place->state, __ATOMIC_ACQUIRE); /* (F) */
+    const uint32_t number = (uint32_t)state - FIRST;
+
+    if (state >> 32 != hash >> 32 || number >= room || word >= count ||
+        (size && *place->words != *numbers))
+        return 0;
+    word += MJ_MISSED + (uint64_t)number * count;
+    const int done = mj_cell_add((uint64_t *)(mj_code_start + values) + word, stride, 1,
+                                 &aggregate->ticket, ticket);
+
+    return done == MJ_DONE || done == MJ_OVER;
+}
+
 void mj_aggregate(const struct mj_aggregation *how, const uint64_t *words,
                   const uint64_t *numbers) {
     const struct mj_parts parts = {how, how->part, how->parts, how->careful};
@@ -407,6 +457,8 @@ void mj_aggregate(const struct mj_aggregation *how, const uint64_t *words,
     uint64_t key[MJ_MAX_KEY_WORDS];
     struct mj_table table;
 
+    if (was_simple(how, numbers))
+        return;
     if (!mj_look(&table, (const struct mj_marker *)how->marker)) /* 1 */
         return;
     if (how->key_words != table.key_words || how->key_words > MJ_MAX_KEY_WORDS)

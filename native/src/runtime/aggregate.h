@@ -12,7 +12,7 @@
 struct mj_table {
     const struct mj_control *control;
     struct mj_aggregate *aggregate;
-    struct mj_calls *calls; /* where this thread counts itself in and out */
+    const struct mj_marker *marker;
     uint64_t ticket;
     uint64_t keys;
     uint64_t values;
@@ -48,9 +48,10 @@ struct mj_parts {
 /* Whether the aggregate that a marker's entry names is there. */
 int mj_look(struct mj_table *table, const struct mj_marker *marker);
 
-/* Around changes of the memory by locked instructions. False: it must not be changed. */
-int mj_go_in(const struct mj_table *table);
-void mj_go_out(const struct mj_table *table);
+/* Around changes of the memory by locked instructions: where this thread has counted itself in, and
+   counts itself out. 0: the memory must not be changed. */
+struct mj_calls *mj_go_in(const struct mj_table *table);
+void mj_go_out(struct mj_calls *calls);
 
 /* Add to a word. Returns whether the sum, as one of signed numbers, has left its 64 bits. */
 int mj_add(const struct mj_cells *cells, unsigned word, uint64_t value);

@@ -434,9 +434,11 @@ void mj_step(const struct mj_table *table, const struct mj_pairing *how, uint64_
     if (table->words != MJ_BLOCK_COUNTS || table->slow_words != MJ_BLOCK_WORDS + 2 || !count ||
         count & (count - 1) || table->key_words != 1)
         return;
-    if (!mj_go_in(table))
+    struct mj_calls *calls = mj_go_in(table);
+
+    if (!calls)
         return;
     note_thread(&heap);
     step(&heap, numbers);
-    mj_go_out(table);
+    mj_go_out(calls);
 }

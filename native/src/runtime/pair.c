@@ -258,9 +258,13 @@ static void call(const struct visit *visit, uint64_t took_ns) {
                                               (uint64_t)number * table->words};
 
     add_time(&cells, took_ns);
-    if (table->slow_room && took_ns >= visit->how->slower_ns && mj_go_in(table)) {
+    if (!table->slow_room || took_ns < visit->how->slower_ns)
+        return;
+    struct mj_calls *calls = mj_go_in(table);
+
+    if (calls) {
         put_slow(visit, here, 0, took_ns);
-        mj_go_out(table);
+        mj_go_out(calls);
     }
 }
 
@@ -349,11 +353,13 @@ void mj_pair(const struct mj_pairing *how, const uint64_t *words, const uint64_t
         return;
     }
     visit.hash = mj_hash(key, how->key_words);
-    if (!mj_go_in(&table))
+    struct mj_calls *calls = mj_go_in(&table);
+
+    if (!calls)
         return;
     if (how->ends)
         end(&visit);
     else
         begin(&visit);
-    mj_go_out(&table);
+    mj_go_out(calls);
 }

@@ -36,13 +36,14 @@ static inline int mj_alive(void) {
 
 /* The CPU that we are on, or were a moment ago: as the vDSO's getcpu, without the call. */
 static inline uint32_t mj_cpu(const struct mj_control *control) {
-    uint64_t node_and_cpu;
+    uint64_t node_and_cpu, cpu;
 
     if (control->cpu_flags & MJ_CPU_RDPID)
         __asm__ __volatile__("rdpid %0" : "=r"(node_and_cpu));
     else /* segment 15 of the GDT, ring 3; its limit holds the number */
         __asm__ __volatile__("lsl %1, %k0" : "=r"(node_and_cpu) : "r"(0x7b) : "cc");
-    return (node_and_cpu & 0xfff) % control->cpus;
+    cpu = node_and_cpu & 0xfff; /* a division would take longer than all else */
+    return cpu < control->cpus ? cpu : cpu % control->cpus;
 }
 
 /* Where the thread library keeps the kernel's id of this thread; 0 when the controller did not
