@@ -185,6 +185,19 @@ def test_what_an_event_is_compared_with_is_measured(tmp_path: Path) -> None:
         assert {form["name"] for form in part["forms"]} == CONTROLS | {*YARDSTICKS}
 
 
+def test_what_adds_up_has_every_execution(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    names = ("jump, count by an int", "jump, quantiles of an int", "jump, count by a text of 5")
+    only = [word for name in names for word in ("--only", name)]
+
+    done = cli("bench", "active", *only, "--seconds", "0.1", "--layouts", "1", "--json", path)
+
+    assert done.returncode == 0, done.stderr
+    for part in json.loads(path.read_text())["parts"]:
+        forms = {form["name"]: form for form in part["forms"]}
+        assert all(forms[name]["counted"] == forms[name]["executed"] > 0 for name in names)
+
+
 def test_a_ring_that_is_full_or_in_the_cache_counts_every_execution(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     names = ("jump, full ring", "jump, flight recorder in the cache")

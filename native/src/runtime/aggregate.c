@@ -49,14 +49,17 @@ static int is_there(const struct mj_aggregate *aggregate, uint64_t ticket) {
     return *(const volatile uint64_t *)&aggregate->ticket == ticket;
 }
 
+static struct mj_aggregate *aggregate_with(const struct mj_control *control, uint64_t ticket) {
+    return (struct mj_aggregate *)mj_part(control, MJ_PART_AGGREGATES) + ticket % MJ_AGGREGATES;
+}
+
 /* A thread that was held up may find the entry of another aggregate, or half of it. So everything
    is read between two looks at the ticket, which is written first when an aggregate ends, and last
    when one is made. */
 int mj_look(struct mj_table *table, const struct mj_marker *marker) {
     const struct mj_control *control = mj_control();
     const uint64_t ticket = *(const volatile uint64_t *)&marker->aggregate;
-    struct mj_aggregate *aggregate =
-        (struct mj_aggregate *)mj_part(control, MJ_PART_AGGREGATES) + ticket % MJ_AGGREGATES;
+    struct mj_aggregate *aggregate = aggregate_with(control, ticket);
 
     if (!ticket || !is_there(aggregate, ticket))
         return 0;
@@ -413,8 +416,7 @@ static int was_simple(const struct mj_aggregation *how, const uint64_t *numbers)
     const struct mj_control *control = mj_control();
     const uint64_t ticket =
         *(const volatile uint64_t *)&((struct mj_marker *)how->marker)->aggregate;
-    struct mj_aggregate *aggregate =
-        (struct mj_aggregate *)mj_part(control, MJ_PART_AGGREGATES) + ticket % MJ_AGGREGATES;
+    struct mj_aggregate *aggregate = aggregate_with(control, ticket);
     const uint32_t size = how->key_words;
     const uint64_t hash = size ? mj_mix(0, *numbers) : 0;
     uint64_t word = 0;

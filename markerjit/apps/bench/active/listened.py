@@ -96,10 +96,10 @@ QUESTIONS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
 """Listeners that count behind a question or brakes, as options of Session.on, and the answer: of
 these markers always the same, but for one in 10 ** 18."""
 
-ADDED: Mapping[str, tuple[str, str]] = {
+ADDED: Mapping[str, tuple[str, str | None]] = {
     "added_by_int": ("count()", "a"),
     "added_by_text": ("count()", "text"),
-    "added_quantiles": ("quantiles(a)", ""),
+    "added_quantiles": ("quantiles(a)", None),
 }
 """Listeners that add up: the aggregate, and its key."""
 

@@ -204,11 +204,11 @@ def adding(loops: Loops, place: Place) -> Iterator[Listener]:
         by_form = {}
         for form in loops.forms:
             what, by = listened.ADDED[form.by]
-            request = session.aggregate(f"*_{form.by}_*", what, by=by or None)
-            by_form[form.form.name] = stack.enter_context(request)
+            context = session.aggregate(f"*_{form.by}_*", what, by=by)
+            by_form[form.form.name] = stack.enter_context(context)
 
         def hits() -> dict[str, int]:
-            answers = {name: adding.read() for name, adding in by_form.items()}
+            answers = {name: request.read() for name, request in by_form.items()}
             for name, each in answers.items():
                 if missed := sum(each.missed):
                     raise MarkerError(f"{missed} executions of {name} were missed, and are cheaper")
