@@ -91,6 +91,17 @@ class Arenas(NamedTuple):
         complete = not self.unfinished and not self.probes.problem
         return complete and self.mapped == _places(maps)
 
+    @contextlib.contextmanager
+    def open_beside(self, others: Arenas) -> Iterator[None]:
+        """Those that the `others` do not have are closed where something in here fails."""
+        try:
+            yield
+        except BaseException:
+            for arena in self.open:
+                if arena not in others.open:
+                    arena.close()
+            raise
+
     def close(self) -> None:
         """Let go of all of them."""
         for arena in self.open:

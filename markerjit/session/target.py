@@ -150,7 +150,9 @@ class Target:
         same goes for those that were found before. Raises TargetGone."""
         self.check_open()
         with self.memory.watched():
-            self.seen = self._with_opened(self._look(mappings), expected)
+            seen = self._look(mappings)
+            with seen.arenas.open_beside(self.seen.arenas):
+                self.seen = self._with_opened(seen, expected)
         return self.seen
 
     def note_arena(self, arena: Arena) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ import markerjit.memory.process
 from markerjit.memory import ProcessMemory
 from markerjit.remote import native
 from markerjit.session import clock as clock_module
+from markerjit.session import target as target_module
 from markerjit.session.target import Target
 from tests.support.shortage import descriptors_left, open_descriptors
 from tests.support.timing import wait_until
@@ -70,6 +72,27 @@ def test_nothing_stays_open_when_it_is_interrupted(
             with pytest.raises(KeyboardInterrupt):
                 markerjit.attach(program.pid)
         assert open_descriptors() == before, name
+
+
+def test_nothing_stays_open_when_the_process_ends_while_it_is_looked_at(
+    target: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its arena has been found by then, and the table of patches leads to stubs."""
+    program = target("truth_threads", "1", may_die=True)
+    with markerjit.attach(program.pid) as session:
+        session.on("func:main")
+    before = open_descriptors()
+    look_further = target_module.inherited_arenas
+
+    def ends_here(*arguments: Any) -> Any:
+        program.process.kill()
+        program.process.wait()
+        return look_further(*arguments)
+
+    monkeypatch.setattr(target_module, "inherited_arenas", ends_here)
+    with pytest.raises(markerjit.TargetGone):
+        markerjit.View(program.pid)
+    assert open_descriptors() == before
 
 
 def test_names_complete_before_they_are_loaded() -> None:
