@@ -20,9 +20,10 @@ from markerjit.probes.asking import (
 )
 from markerjit.probes.called import Runtime, code_of_call, numbers_of
 from markerjit.probes.question import Gates, make_question
+from markerjit.probes.usual import Places
 from markerjit.questions import Lack, Question
 from markerjit.questions.aggregates import Asked as Aggregate
-from markerjit.questions.aggregates import Gathered, keys_of, parse_aggregate
+from markerjit.questions.aggregates import Gathered, Shape, keys_of, parse_aggregate
 from markerjit.questions.ir import show
 from markerjit.session.functions import list_file_functions
 from markerjit.session.members import as_reads_in_file
@@ -33,7 +34,7 @@ _ADDRESS, _PROBE, _GATES = 0x10000, 0x20000, Gates(0x20100, 0x20200, 0x20300, 0x
 """An arbitrary address: the code is the same everywhere, except for the distance of the probe."""
 
 
-_RUNTIME = Runtime(_PROBE, _PROBE, _GATES, Process(), careful=False)
+_RUNTIME = Runtime(_PROBE, _PROBE, _GATES, Places(), Process(), careful=False)
 
 
 class CodeLine(NamedTuple):
@@ -103,14 +104,16 @@ def explain_question(text: str, signatures: Sequence[Signature]) -> list[AskedMa
 def explain_aggregate(asked: Aggregate, signatures: Sequence[Signature]) -> list[AskedMarker]:
     """An aggregate for each of these signatures: what is computed before the runtime adds it up.
     Raises BadQuestion."""
-    _, markers = ask_markers_to_add(asked, signatures)
+    shape, markers = ask_markers_to_add(asked, signatures)
     return [
-        _adding(asked, signature, marker)
+        _adding(asked, shape, signature, marker)
         for signature, marker in zip(signatures, markers, strict=True)
     ]
 
 
-def _adding(asked: Aggregate, signature: Signature, gathered: Gathered | Lack) -> AskedMarker:
+def _adding(
+    asked: Aggregate, shape: Shape, signature: Signature, gathered: Gathered | Lack
+) -> AskedMarker:
     types = _types(signature)
     if isinstance(gathered, Lack):
         remark = f"it adds nothing: no {gathered.name}"
@@ -127,7 +130,7 @@ def _adding(asked: Aggregate, signature: Signature, gathered: Gathered | Lack) -
         texts += [text] * len(numbers_of([node]))
     known = known_of(signature, Process(), careful=False)
     try:
-        draft = draft_of_adding(gathered, known)
+        draft = draft_of_adding(gathered, shape, known, Process())
         made = code_of_call(draft, _ADDRESS, _RUNTIME, _PROBE, b"")
     except Unsupported as reason:
         return AskedMarker(signature.name, types, tuple(expression), (), 0, str(reason))

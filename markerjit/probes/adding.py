@@ -11,6 +11,9 @@ import ctypes
 from collections.abc import Sequence
 
 from markerjit.abi import (
+    KEY_CONSTANT,
+    KEY_NUMBER,
+    KEY_TEXT,
     MAX_KEY_PARTS,
     VALUE_FLOAT,
     VALUE_NONE,
@@ -23,7 +26,7 @@ from markerjit.errors import BadQuestion
 from markerjit.events.aggregates import flags_of
 from markerjit.model import RemoteAddress, Signature
 from markerjit.patch.request import AddUp
-from markerjit.probes.asking import known_of, scope_of_marker
+from markerjit.probes.asking import Process, known_of, scope_of_marker
 from markerjit.probes.called import (
     Number,
     Runtime,
@@ -35,10 +38,12 @@ from markerjit.probes.called import (
 )
 from markerjit.probes.computed import Known
 from markerjit.probes.question import Draft
+from markerjit.probes.usual import ConstantPart, NumberPart, Part, TextPart, Usual
 from markerjit.questions import Lack
 from markerjit.questions.aggregates import Aggregated as AskedOfMarkers
 from markerjit.questions.aggregates import (
     Asked,
+    Does,
     Gathered,
     Shape,
     ask_aggregate,
@@ -46,6 +51,7 @@ from markerjit.questions.aggregates import (
 )
 from markerjit.questions.types import Type
 
+_WORD = 8
 _VALUES = {
     None: VALUE_NONE,
     Type.I64: VALUE_SIGNED,
@@ -59,9 +65,10 @@ def ask_markers(asked: Asked, signatures: Sequence[Signature]) -> AskedOfMarkers
     return ask_aggregate(asked, [scope_of_marker(signature) for signature in signatures])
 
 
-def draft_of_adding(gathered: Gathered, known: Known) -> Draft:
+def draft_of_adding(gathered: Gathered, shape: Shape, known: Known, process: Process) -> Draft:
     """The code. Raises Unsupported for a value that the process cannot supply."""
-    return draft_of_call(gathered.condition, _numbers(gathered), known)
+    usual = _usual(gathered, shape, known, process.rows.rseq_offset)
+    return draft_of_call(gathered.condition, _numbers(gathered), known, usual)
 
 
 def code_of(
@@ -75,12 +82,39 @@ def code_of(
         raise BadQuestion(sentence, str(probe.asked), 0, 0)
     known = known_of(signature, runtime.process, runtime.careful)
     how = _aggregation(gathered, probe.shape, known, marker)
-    return code_of_call(draft_of_adding(gathered, known), address, runtime, runtime.aggregate, how)
+    draft = draft_of_adding(gathered, probe.shape, known, runtime.process)
+    return code_of_call(draft, address, runtime, runtime.aggregate, how, marker)
 
 
 def _numbers(gathered: Gathered) -> list[Number]:
     """What is computed: the numbers of the key, and then the value."""
     return numbers_of([*gathered.key, *((gathered.value,) if gathered.value else ())])
+
+
+def _usual(gathered: Gathered, shape: Shape, known: Known, rseq_offset: int) -> Usual | None:
+    """The case that needs no call. None where each event does: one is more than one word, or is a
+    float; or a text is read with care, or from where a number says."""
+    scale = shape.scale
+    if not rseq_offset or (shape.does is not Does.COUNT and not scale):
+        return None
+    if scale and scale.type is Type.F64:
+        return None
+    parts, constants = parts_of(gathered.key, shape.key, known, 0)
+    key: list[Part] = []
+    numbers = 0
+    for part in parts:
+        if part.kind == KEY_NUMBER:
+            key.append(NumberPart(numbers))
+            numbers += 1
+        elif part.kind == KEY_CONSTANT:
+            end = part.constant + _WORD * part.words
+            key.append(ConstantPart(constants[part.constant : end]))
+        else:
+            text = TextPart.of(part.text, part.words) if part.kind == KEY_TEXT else None
+            if text is None or known.careful:
+                return None
+            key.append(text)
+    return Usual(key, scale, numbers, missing_at(_numbers(gathered)), rseq_offset)
 
 
 def _aggregation(gathered: Gathered, shape: Shape, known: Known, marker: int) -> bytes:

@@ -7,8 +7,9 @@ It is called as a probe is, by a preserving call (calls.py).
      2  go to `no` unless the condition is met (computed.py)
      3  compute the numbers into words of the stack; if a number can be missing, a word behind them
         says whether one was
-     4  call the runtime. What it is to do stands behind the code
-     5  no: have the registers back, and return
+     4  in the usual case, do without the runtime (usual.py), and go to `no`
+     5  call the runtime. What it is to do stands behind the code
+     6  no: have the registers back, and return
 
 What this does not do: say what the function does (adding.py, pairing.py).
 """
@@ -24,12 +25,14 @@ from markerjit.abi import (
     KEY_TEXT_AT,
     AskedText,
     KeyPart,
+    MarkerEntry,
 )
 from markerjit.arena.arena import Arena
 from markerjit.probes.asked_texts import asked_text
 from markerjit.probes.asking import Process
 from markerjit.probes.computed import Computing, Known, Line
 from markerjit.probes.question import NO, Draft, Frame, Gates, make_code
+from markerjit.probes.usual import INTERRUPTED, LABELS, NEEDS, Places, Usual
 from markerjit.questions.aggregates import KeyPart as Part
 from markerjit.questions.ir import Constant, Node, TextAt, may_be_missing, whole_text
 from markerjit.questions.types import Type
@@ -48,6 +51,7 @@ class Runtime(NamedTuple):
     aggregate: int
     pair: int
     gates: Gates
+    places: Places
     process: Process
     careful: bool
 
@@ -58,6 +62,7 @@ def runtime_of(arena: Arena, *, careful: bool) -> Runtime:
         arena.base + arena.entry.gate_aggregate,
         arena.base + arena.entry.gate_pair,
         Gates.of(arena),
+        Places.of(arena),
         Process.of(arena),
         careful,
     )
@@ -85,29 +90,43 @@ def numbers_of(nodes: Sequence[Node], *, flag: int = 0) -> list[Number]:
     return numbers
 
 
-def draft_of_call(condition: Node | None, numbers: Sequence[Number], known: Known) -> Draft:
+def draft_of_call(
+    condition: Node | None, numbers: Sequence[Number], known: Known, usual: Usual | None = None
+) -> Draft:
     """The code. Raises Unsupported for what the process does not know."""
     draft = _computed(condition, numbers, known, 0)
-    frame = Frame.of(draft, *_CHANGED)
-    frame = frame._replace(words=frame.words + len(numbers) + len(_flags(numbers)))
+    frame = Frame.of(draft, *(NEEDS if usual else _CHANGED))
+    words = frame.words + len(numbers) + len(_flags(numbers))
+    frame = frame._replace(words=words + (usual.words if usual else 0))
     final = _computed(condition, numbers, known, frame.to_words)
+    without_call = usual.lines(_WORD * words, frame.to_words) if usual else ()
     lines = [
         *(Line(text, None) for text in frame.keep()),  # 1
         *final.lines,  # 2, 3
-        Line("lea rdi, [rip + how]", None),  # 4
+        *(Line(text, None) for text in without_call),  # 4
+        Line("lea rdi, [rip + how]", None),  # 5
         Line(f"lea r10, [rsp + {number(frame.to_words)}]", None),
         Line("mov r11, rsp", None),
         Line(_CALL, None),
-        *(Line(text, None) for text in (f"{NO}:", *frame.back(), "ret")),  # 5
+        *(Line(text, None) for text in (f"{NO}:", *frame.back(), "ret")),  # 6
+        *(Line(text, None) for text in (INTERRUPTED if usual else ())),
     ]
-    return Draft(lines, tuple(final.asked))
+    asked = tuple(final.asked)
+    return Draft(lines, asked, usual.data(), LABELS) if usual else Draft(lines, asked)
 
 
-def code_of_call(draft: Draft, address: int, runtime: Runtime, function: int, how: bytes) -> bytes:
-    """The code at an address, which calls this function of the runtime."""
-    data = {f"text{index}": asked for index, asked in enumerate(draft.asked)}
-    names = {"runtime": function, **runtime.gates._asdict()}
-    return make_code(draft.lines, address, names, {**data, "how": how})
+def code_of_call(
+    draft: Draft, address: int, runtime: Runtime, function: int, how: bytes, marker: int = 0
+) -> bytes:
+    """The code at an address, which calls this function of the runtime. `marker` is the address of
+    the marker's entry, where an aggregate is added to."""
+    names = {
+        "runtime": function,
+        **runtime.gates._asdict(),
+        **runtime.places._asdict(),
+        "ticket": marker + MarkerEntry.aggregate.offset,
+    }
+    return make_code(draft, address, names, {"how": how})
 
 
 def missing_at(numbers: Sequence[Number], flag: int = 0) -> int:

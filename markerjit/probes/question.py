@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Self
 from markerjit.abi import CALL_WORDS, SHAPE_FLOATS
 from markerjit.probes.braking import Words
 from markerjit.probes.computed import ASK, CLOCK, LOAD, STACK, Computing, Known, Line
+from markerjit.probes.recorder import SEQUENCE
 from markerjit.questions.ir import Node
 from markerjit.questions.types import Type
 from markerjit.tuples import NamedTuple
@@ -52,6 +53,7 @@ _ALIKE = 64
 _OWN_CALL = 2
 """Words of a call before its arguments, without the return address: the shape and the slot."""
 _NO_WORDS = Words()
+_SEQUENCE = "sequence"
 _WIDE = {
     "eax": "rax", "al": "rax", "ecx": "rcx", "cl": "rcx", "edx": "rdx", "edi": "rdi",
     "r11d": "r11",
@@ -59,10 +61,14 @@ _WIDE = {
 
 
 class Draft(NamedTuple):
-    """The code of a question, and what it asks of texts, which stands behind it."""
+    """The code of a question, and what it asks of texts, which stands behind it. Its `data` does,
+    too, by name; and a restartable sequence, named `sequence`, of which the labels are given: where
+    it begins, where it ends, and where it goes on when it was interrupted."""
 
     lines: list[Line]
     asked: tuple[bytes, ...] = ()
+    data: Mapping[str, bytes] = {}
+    sequence: tuple[str, str, str] | None = None
 
 
 class Gates(NamedTuple):
@@ -82,10 +88,7 @@ class Gates(NamedTuple):
 
 
 def draft_of(
-    condition: Node | None,
-    known: Known,
-    words: Sequence[Node] = (),
-    brakes: Sequence[str] = (),
+    condition: Node | None, known: Known, words: Sequence[Node] = (), brakes: Sequence[str] = ()
 ) -> Draft:
     """The code of a condition, or of none, and of brakes, before a probe, which is called with
     other `words` than those of the marker where there are some. Its labels are `no` and names of
@@ -204,17 +207,23 @@ def make_question(
 ) -> bytes:
     """The code at an address, a multiple of eight, before a probe, with what it asks of texts
     behind it. Raises WronglyAssembled."""
-    asked = {f"text{index}": asked for index, asked in enumerate(draft.asked)}
-    names = {"probe": probe, **gates._asdict(), **words._asdict()}
-    return make_code(draft.lines, address, names, asked)
+    return make_code(draft, address, {"probe": probe, **gates._asdict(), **words._asdict()}, {})
 
 
 def make_code(
-    lines: Sequence[Line], address: int, names: Mapping[str, int], data: Mapping[str, bytes]
+    draft: Draft, address: int, names: Mapping[str, int], more: Mapping[str, bytes]
 ) -> bytes:
-    """Code at an address, with data behind it that it refers to by name, each at a multiple of
-    eight. Raises WronglyAssembled."""
-    made = _anywhere(tuple(line.text for line in lines), (*names, *data))
+    """The code at an address, with data behind it that it refers to by name, its own and `more`,
+    each at a multiple of eight. Raises WronglyAssembled."""
+    asked = {f"text{index}": asked for index, asked in enumerate(draft.asked)}
+    data = {**asked, **draft.data, **more}
+    if draft.sequence:
+        data[_SEQUENCE] = bytes(SEQUENCE.size)
+    made = _anywhere(tuple(line.text for line in draft.lines), (*names, *data))
+    if draft.sequence:
+        start, end, interrupted = (made.labels[label] for label in draft.sequence)
+        sequence = SEQUENCE.pack(0, 0, address + start, end - start, address + interrupted)
+        data[_SEQUENCE] = sequence
     places = dict(names)
     size = len(made.code)
     behind = b""

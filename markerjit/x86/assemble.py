@@ -25,7 +25,7 @@ from markerjit.errors import MarkerError
 from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import decoder
 
-_RELATIVE = re.compile(r"\[rip \+ (\w+)\]")
+_RELATIVE = re.compile(r"\[rip \+ ([A-Za-z_]\w*)\]")
 _HEADING = "# "
 _SOMEWHERE = 0x11111111
 """A displacement of four bytes, until the right one is put in its place."""

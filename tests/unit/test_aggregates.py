@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from markerjit.abi import AGGREGATE_SIZE, AggregateEntry
-from markerjit.arena.aggregates import ROOM_WITHOUT_KEY, Aggregates, Size
+from markerjit.arena.aggregates import ROOM_WITHOUT_KEY, Size
 from markerjit.arena.code import Code
 from markerjit.elf.demangle import demangled
 from markerjit.errors import BadArgument, BadQuestion, Refused
@@ -29,10 +29,9 @@ from markerjit.events.aggregates import (
     answers_of,
     since,
     totals_of,
-    words_of,
 )
 from markerjit.facts.aggregates import histogram_lines, key_words
-from markerjit.model import CType, Signature, TypeClass
+from markerjit.model import Signature
 from markerjit.patch.request import AddUp
 from markerjit.probes.adding import ask_markers
 from markerjit.probes.recorders import Recorders
@@ -42,21 +41,10 @@ from markerjit.questions.types import Type
 from markerjit.unwind.frames import Frame, WalkedStack
 from markerjit.unwind.walk import StackEnd
 from markerjit.x86.assemble import assemble_anywhere
-from tests.support.own_arena import (
-    DOUBLE,
-    LONG,
-    RESTARTABLE,
-    SHARED,
-    OwnArena,
-    Slot,
-    geometry_of,
-)
+from tests.support.adder import SIGNATURE, UNSIGNED, Adder, give_back
+from tests.support.own_arena import CHARS, LONG, RESTARTABLE, SHARED, OwnArena, geometry_of
 
-UNSIGNED = CType(TypeClass.UNSIGNED, 8)
-CHARS = CType(TypeClass.CHARS, 8)
-FORMAT = "key %ld size %lu half %g text %s"
 CLAIMED = 1  # native/src/runtime/aggregate.c
-SIGNATURE = Signature("m", FORMAT, (LONG, UNSIGNED, DOUBLE, CHARS))
 PROPERTY = settings(max_examples=25, deadline=None, derandomize=True)
 
 INTEGERS = st.one_of(
@@ -66,51 +54,6 @@ INTEGERS = st.one_of(
 UNSIGNEDS = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 200))
 FLOATS = st.floats(allow_nan=False)
 VALUES = (INTEGERS, UNSIGNEDS, FLOATS)
-
-
-def give_back(aggregates: Aggregates, ticket: int) -> None:
-    """End an aggregate to which no thread adds just now."""
-    aggregates.free(ticket)
-    aggregates.reclaim(lambda: None, lambda ticket: False)
-
-
-class Adder:
-    """A marker of this process that adds to an aggregate."""
-
-    def __init__(
-        self, own: OwnArena, what: str, *, by: str | None = None, where: str | None = None,
-        keys: int = 16, text: int = 16, signature: Signature = SIGNATURE,
-    ) -> None:  # fmt: skip
-        self.asked = parse_aggregate(what, by=by, where=where, bytes_of_text=text)
-        self.shape, _ = ask_markers(self.asked, [signature])
-        self._arena = own.arena
-        recorders = Recorders(own.arena)
-        probe = AddUp.of(self.asked, self.shape)
-        size = Size(self.shape.key_words, words_of(self.shape), keys)
-        self.aggregate = own.arena.aggregates.make(size)
-        recorders.tell([signature], probe)
-        marker = recorders.find(signature, probe)
-        assert marker is not None
-        own.arena.markers.set_aggregate(marker, self.aggregate.ticket)
-        self.slot = Slot(
-            probe=own.arena.asking_probe(marker),
-            data=own.arena.markers.address(marker),
-            preserving=1,
-        )
-
-    def hit(
-        self, key: int = 0, size: int = 0, half: float = 0.0, text: bytes | None = b"text"
-    ) -> None:
-        self.slot.hit(
-            ctypes.c_int64(key), ctypes.c_uint64(size), ctypes.c_double(half), ctypes.c_char_p(text)
-        )
-
-    def answers(self) -> Answers:
-        copy = self._arena.aggregates.copy(self.aggregate)
-        return answers_of(totals_of(copy, self.shape), self.shape, self.aggregate.size.room)
-
-    def free(self) -> None:
-        give_back(self._arena.aggregates, self.aggregate.ticket)
 
 
 @pytest.fixture(scope="module", params=[RESTARTABLE, SHARED])

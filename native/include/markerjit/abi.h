@@ -334,6 +334,11 @@ struct mj_slot {
 /* Aggregates. The remainder of a ticket by MJ_AGGREGATES is the number of its entry. */
 #define MJ_AGGREGATES 256
 #define MJ_AGGREGATE_SIZE 192
+/* The hash of a key is the sum of its words, each times a factor: that of the first word, and what
+   each factor is times the one before it. The order of the bytes is then turned round, since the
+   upper ones depend on all bits of the words. */
+#define MJ_HASH_FACTOR 0x9e3779b97f4a7c15
+#define MJ_HASH_STEP 0xd1342543de82ef95
 #define MJ_MAX_KEY_PARTS 6
 #define MJ_MAX_KEY_WORDS 64
 #define MJ_KEY_NUMBER 0

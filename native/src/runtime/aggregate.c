@@ -179,11 +179,13 @@ void mj_change(const struct mj_cells *cells, unsigned word, uint64_t value, mj_c
 /* ---- 3 --------------------------------------------------------------------------------------- */
 
 uint64_t mj_hash(const uint64_t *key, uint32_t words) {
-    uint64_t hash = 0;
+    uint64_t hash = 0, factor = MJ_HASH_FACTOR;
 
-    for (uint32_t at = 0; at < words; at++)
-        hash = mj_mix(hash, key[at]);
-    return hash;
+    for (uint32_t at = 0; at < words; at++) {
+        hash += key[at] * factor;
+        factor *= MJ_HASH_STEP;
+    }
+    return __builtin_bswap64(hash);
 }
 
 int mj_is_same(const uint64_t *words, const uint64_t *key, uint32_t count) {
@@ -409,49 +411,6 @@ static void add_value(const struct mj_aggregation *how, const struct mj_cells *c
     mj_add(cells, 0, 1);
 }
 
-/* The usual case in one piece: count(), hist() or quantiles() of integers, by no key or by one
-   number that has a place, where it is searched first. Returns whether the event was added; what
-   was in the way of that is found out by all the steps above. */
-static int was_simple(const struct mj_aggregation *how, const uint64_t *numbers) {
-    const struct mj_control *control = mj_control();
-    const uint64_t ticket =
-        *(const volatile uint64_t *)&((struct mj_marker *)how->marker)->aggregate;
-    struct mj_aggregate *aggregate = aggregate_with(control, ticket);
-    const uint32_t size = how->key_words;
-    const uint64_t hash = size ? mj_mix(0, *numbers) : 0;
-    uint64_t word = 0;
-
-    if (size > 1 || how->parts != size || (size && how->part->kind != MJ_KEY_NUMBER) ||
-        how->missing_at || how->value == MJ_VALUE_FLOAT ||
-        how->does & ~(MJ_DOES_HIST | MJ_DOES_QUANTILES))
-        return 0;
-    if (how->does)
-        word = bucket_of(how, numbers[how->value_at]);
-    if (!ticket || !is_there(aggregate, ticket))
-        return 0;
-    __asm__ __volatile__("" : : : "memory");
-    const struct key *place = (struct key *)(mj_code_start + aggregate->keys +
-                                             (hash & aggregate->mask) * (1ul + size) * 8);
-    const uint64_t values = aggregate->values, stride = aggregate->stride;
-    const uint32_t count = aggregate->words, room = aggregate->room;
-    const int is_ours = aggregate->key_words == size;
-
-    __asm__ __volatile__("" : : : "memory");
-    if (!is_ours || !is_there(aggregate, ticket) || !mj_alive())
-        return 0;
-    const uint64_t state = __atomic_load_n(&place->state, __ATOMIC_ACQUIRE); /* (F) */
-    const uint32_t number = (uint32_t)state - FIRST;
-
-    if (state >> 32 != hash >> 32 || number >= room || word >= count ||
-        (size && *place->words != *numbers))
-        return 0;
-    word += MJ_MISSED + (uint64_t)number * count;
-    const int done = mj_cell_add((uint64_t *)(mj_code_start + values) + word, stride, 1,
-                                 &aggregate->ticket, ticket);
-
-    return done == MJ_DONE || done == MJ_OVER;
-}
-
 void mj_aggregate(const struct mj_aggregation *how, const uint64_t *words,
                   const uint64_t *numbers) {
     const struct mj_parts parts = {how, how->part, how->parts, how->careful};
@@ -459,8 +418,6 @@ void mj_aggregate(const struct mj_aggregation *how, const uint64_t *words,
     uint64_t key[MJ_MAX_KEY_WORDS];
     struct mj_table table;
 
-    if (was_simple(how, numbers))
-        return;
     if (!mj_look(&table, (const struct mj_marker *)how->marker)) /* 1 */
         return;
     if (how->key_words != table.key_words || how->key_words > MJ_MAX_KEY_WORDS)

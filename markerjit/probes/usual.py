@@ -1,0 +1,431 @@
+"""The usual case of an event that is added to an aggregate, assembled: nothing is called.
+
+In one restartable sequence (native/src/runtime/restart.S says what that promises) the code
+
+     1  names the sequence to the kernel; in the child of a fork, and in a thread without such
+        sequences, it leaves the event to the runtime
+     2  copies the texts of the key to the stack, and adds up the hash of the key
+     3  finds the aggregate that the marker's entry names by its ticket
+     4  searches the key from the place that its hash says
+     5  finds the bucket of the value
+     6  adds 1 to the word of this CPU: from now on the event is added
+
+A reader that ends an aggregate takes its ticket away, and then stops all threads. So a sequence
+that has seen the ticket is over before the memory is given to another aggregate.
+
+Everything else goes to `slow`, where the runtime begins anew (aggregate.c): a key that is new, a
+text whose page is not known to be readable, a number that is missing. Nothing has been changed by
+then but the stack, and registers that are saved.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Self
+
+from markerjit.abi import (
+    AGGREGATE_SIZE,
+    AGGREGATES,
+    HASH_FACTOR,
+    HASH_STEP,
+    MISSED,
+    OP_STRING,
+    PART_AGGREGATES,
+    PART_READABLE,
+    RSEQ_CPU,
+    RSEQ_SEQUENCE,
+    RSEQ_SIGNATURE,
+    AggregateEntry,
+    AskedText,
+)
+from markerjit.probes.recorder import offset_of_thread
+from markerjit.probes.texts import BEHIND, put_text, window
+from markerjit.questions.buckets import PARTS_BITS, Scale
+from markerjit.questions.types import Type
+from markerjit.tuples import NamedTuple
+from markerjit.x86.assemble import number, plus
+
+if TYPE_CHECKING:
+    from markerjit.arena.arena import Arena
+
+NEEDS = ("rax", "rcx", "rdx", "rdi", "r10", "r11")
+"""Registers that have to be saved around the code."""
+LABELS = ("usual", "added", "interrupted")
+"""The labels where the sequence begins and ends, and where it goes on when it was interrupted."""
+INTERRUPTED = (
+    # The kernel jumps only to what has the signature before it. Here it is the operand of an
+    # instruction that is never executed, so that disassemblers keep in step. [librseq]
+    f"nop dword ptr [rip + {number(RSEQ_SIGNATURE)}]",
+    f"{LABELS[2]}:",
+    "jmp slow",
+)
+"""Behind all other code."""
+
+_WORD = 8
+_KEPT = ("rbx", "r13", "r14", "r15")
+_KEPT_VECTORS = ("xmm14", "xmm15")
+_KEPT_WORDS = len(_KEPT) + 2 * len(_KEPT_VECTORS)
+_ALL = (1 << 64) - 1
+
+
+class Places(NamedTuple):
+    """The addresses in an arena that the code uses: where it begins, the entries of aggregates, the
+    word that says whether the process is alive, and the pages that are known to be readable."""
+
+    arena: int = 0
+    aggregates: int = 0
+    alive: int = 0
+    readable: int = 0
+
+    @classmethod
+    def of(cls, arena: Arena) -> Self:
+        """Those of an arena."""
+        parts = arena.geometry.parts
+        aggregates, readable = (parts[PART_AGGREGATES].offset, parts[PART_READABLE].offset)
+        return cls(arena.base, arena.base + aggregates, arena.alive, arena.base + readable)
+
+
+class NumberPart(NamedTuple):
+    """A part of a key that is a number: its word among those that were computed."""
+
+    at: int
+    words: int = 1
+
+
+class ConstantPart(NamedTuple):
+    """A part of a key that is the same for all events: the bytes of its words."""
+
+    constant: bytes
+
+    @property
+    def words(self) -> int:
+        """Its words."""
+        return len(self.constant) // _WORD
+
+
+class TextPart(NamedTuple):
+    """A part of a key that is the beginning of an argument: which one, how many bytes are looked
+    at, how many of these at most are in the key, and the words that it has there."""
+
+    arg: int
+    limit: int
+    most: int
+    words: int
+
+    @classmethod
+    def of(cls, asked: AskedText, words: int) -> Self | None:
+        """A text as the runtime takes it. None where it does not end with a NUL, or is no
+        beginning."""
+        if asked.op != OP_STRING or asked.low:
+            return None
+        most = min(asked.high, asked.limit)
+        return cls(asked.arg, asked.limit, most, words) if most <= _WORD * (words - 1) else None
+
+    @property
+    def room(self) -> int:
+        """Words of the stack: its length, its bytes, and what is written behind them."""
+        return 1 + -(-self.limit // _WORD) + BEHIND // _WORD
+
+
+Part = NumberPart | ConstantPart | TextPart
+
+
+class Usual(NamedTuple):
+    """What is added in the usual case.
+
+    key          the parts of the key
+    scale        the buckets of the value; None for a count
+    value_at     the value's word among those that were computed
+    missing_at   the word that says whether one of them is missing, plus 1; 0: none can be
+    rseq_offset  where from its fs base a thread has its struct rseq
+    """
+
+    key: Sequence[Part]
+    scale: Scale | None
+    value_at: int
+    missing_at: int
+    rseq_offset: int
+
+    @property
+    def texts(self) -> list[TextPart]:
+        """The parts that are texts."""
+        return [part for part in self.key if isinstance(part, TextPart)]
+
+    @property
+    def words(self) -> int:
+        """Words of the stack that the code needs."""
+        return sum(text.room for text in self.texts) + (_KEPT_WORDS if self.texts else 0)
+
+    def data(self) -> dict[str, bytes]:
+        """What the code refers to by name: for each text the factors of the words of its bytes,
+        and for each constant part what it adds to the hash, and its words. So the code of many
+        markers is the same."""
+        made = {}
+        for at, first, part in self._placed():
+            factors = [_factor(first + word) for word in range(part.words)]
+            if isinstance(part, TextPart):
+                made[f"factors{at}"] = _bytes_of(factors[1:])
+            elif isinstance(part, ConstantPart):
+                words = _words_of(part.constant)
+                adds = sum(map(operator.mul, words, factors))
+                made[f"constant{at}"] = _bytes_of([adds & _ALL, *words])
+        return made
+
+    def lines(self, room: int, arguments: int) -> Iterator[str]:
+        """The code, up to where an event has been added, and then what a slow one needs before the
+        runtime is called. It goes on at the label `no`, or behind itself for the runtime. `room` is
+        where from rsp its words are, `arguments` where the marker's are."""
+        places = self._texts_at(room)
+        keep, back = self._saved(room + _WORD * sum(text.room for text in self.texts))
+        cpu = f"dword ptr fs:[{offset_of_thread(self.rseq_offset + RSEQ_CPU)}]"
+        if self.missing_at:
+            yield f"cmp qword ptr [rsp{plus(_WORD * (self.missing_at - 1))}], 0"
+            yield "jne unusual"
+        yield from keep
+        yield "lea rdx, [rip + sequence]"  # 1
+        yield f"mov qword ptr fs:[{offset_of_thread(self.rseq_offset + RSEQ_SEQUENCE)}], rdx"
+        yield f"{LABELS[0]}:"
+        yield f"mov edi, {cpu}"
+        yield "cmp edi, dword ptr [rip + alive]"
+        yield "jae slow"
+        yield from self._copies(places, arguments)  # 2
+        yield from self._hash(places)
+        yield from self._find_aggregate()  # 3
+        yield from self._find_key(places)  # 4
+        yield f"mov ecx, {_of_entry('words', 'dword')}"
+        yield "imul rax, rcx"
+        if self.scale:
+            yield from self._bucket(self.scale)  # 5
+        yield f"mov edi, {cpu}"
+        yield f"imul rdi, {_of_entry('stride')}"
+        yield f"add rdi, {_of_entry('values')}"
+        yield "lea r10, [rip + arena]"
+        yield "add rdi, r10"
+        yield f"inc qword ptr [rdi + rax*8 + {number(_WORD * MISSED)}]"  # 6
+        yield f"{LABELS[1]}:"
+        yield from back
+        yield "jmp no"
+        yield "slow:"
+        yield from back
+        if self.missing_at:
+            yield "unusual:"
+
+    def _placed(self) -> Iterator[tuple[int, int, Part]]:
+        """The parts of the key: the index, the first word, and the part."""
+        first = 0
+        for at, part in enumerate(self.key):
+            yield at, first, part
+            first += part.words
+
+    def _texts_at(self, room: int) -> dict[int, int]:
+        """Where from rsp each text is copied to, by the index of its part."""
+        places = {}
+        for at, _, part in self._placed():
+            if isinstance(part, TextPart):
+                places[at] = room
+                room += _WORD * part.room
+        return places
+
+    def _saved(self, at: int) -> tuple[list[str], list[str]]:
+        """The registers of texts.py are saved, and had back."""
+        if not self.texts:
+            return [], []
+        words = [(f"qword ptr [rsp{plus(at + _WORD * i)}]", reg) for i, reg in enumerate(_KEPT)]
+        at += _WORD * len(words)
+        vectors = [
+            (f"xmmword ptr [rsp{plus(at + 2 * _WORD * i)}]", register)
+            for i, register in enumerate(_KEPT_VECTORS)
+        ]
+        keep = [f"mov {place}, {register}" for place, register in words]
+        keep += [f"movups {place}, {register}" for place, register in vectors]
+        back = [f"mov {register}, {place}" for place, register in words]
+        back += [f"movups {register}, {place}" for place, register in vectors]
+        return keep, back
+
+    def _copies(self, places: dict[int, int], arguments: int) -> Iterator[str]:
+        """Each text with its length before it, and zeros up to the end of its last word."""
+        if places:
+            yield from (
+                "rdtsc",
+                "shl rdx, 0x20",
+                "or rax, rdx",
+                *window(),
+                "xor r11d, r11d",
+                "dec r11",
+            )
+        for at, _, part in self._placed():
+            if not isinstance(part, TextPart):
+                continue
+            yield f"mov r13, qword ptr [rsp + {number(arguments + _WORD * part.arg)}]"
+            yield "mov rdi, rsp"
+            yield from put_text(at, places[at], part.limit)
+            if part.most < part.limit:
+                length = f"qword ptr [rsp{plus(places[at])}]"
+                yield f"cmp {length}, {number(part.most)}"
+                yield f"jbe whole{at}"
+                yield f"mov {length}, {number(part.most)}"
+                yield f"mov qword ptr [rsp + {number(places[at] + _WORD + part.most)}], 0"
+                yield f"whole{at}:"
+
+    def _hash(self, places: dict[int, int]) -> Iterator[str]:
+        """mj_hash of the key, into rcx. A word that is 0 adds nothing."""
+        yield "xor ecx, ecx"
+        for at, first, part in self._placed():
+            if isinstance(part, ConstantPart):
+                yield f"add rcx, qword ptr [rip + constant{at}]"
+                continue
+            is_text = isinstance(part, TextPart)
+            place = places[at] if isinstance(part, TextPart) else _WORD * part.at
+            yield f"mov rax, qword ptr [rsp{plus(place)}]"
+            if is_text:
+                yield "lea r14, [rax + 7]"
+            yield f"movabs rdx, {number(_factor(first))}"
+            yield "imul rax, rdx"
+            yield "add rcx, rax"
+            if is_text:
+                yield "shr r14, 3"
+                yield f"je hashed{at}"
+                yield f"lea r15, [rip + factors{at}]"
+                yield f"word{at}:"
+                yield f"mov rax, qword ptr [rsp + r14*8{plus(place)}]"
+                yield "imul rax, qword ptr [r15 + r14*8 - 8]"
+                yield "add rcx, rax"
+                yield "dec r14"
+                yield f"jne word{at}"
+                yield f"hashed{at}:"
+        yield "bswap rcx"
+
+    def _find_aggregate(self) -> Iterator[str]:
+        """Into r11."""
+        yield "mov r10, qword ptr [rip + ticket]"
+        yield "test r10, r10"
+        yield "je slow"
+        yield f"mov r11d, {number(AGGREGATES - 1)}"
+        yield "and r11d, r10d"
+        yield f"imul r11, r11, {number(AGGREGATE_SIZE)}"
+        yield "lea rax, [rip + aggregates]"
+        yield "add r11, rax"
+        yield "cmp qword ptr [r11], r10"
+        yield "jne slow"
+        words = sum(part.words for part in self.key)
+        yield f"cmp {_of_entry('key_words', 'dword')}, {number(words)}"
+        yield "jne slow"
+
+    def _find_key(self, places: dict[int, int]) -> Iterator[str]:
+        """The number of the key at rsp, with the hash in rcx, into rax."""
+        words = 1 + sum(part.words for part in self.key)
+        yield from _place_of_hash("rdx", words)
+        yield "add rdx, r10"
+        yield "jmp place"
+        yield "next:"
+        yield f"add rdx, {number(_WORD * words)}"
+        yield f"mov edi, {_of_entry('mask', 'dword')}"
+        yield "inc rdi"
+        yield f"imul rdi, rdi, {number(_WORD * words)}"
+        yield f"add rdi, {_of_entry('keys')}"
+        yield "lea r10, [rip + arena]"
+        yield "sub rdx, r10"
+        yield "cmp rdx, rdi"
+        yield f"cmove rdx, {_of_entry('keys')}"  # behind the last place is the first one
+        yield from _place_of_hash("rdi", words)
+        yield "cmp rdx, rdi"
+        yield "je slow"  # all have been looked at
+        yield "add rdx, r10"
+        yield "place:"
+        yield "mov rax, qword ptr [rdx]"
+        yield "test rax, rax"
+        yield "je slow"
+        yield "xor rax, rcx"
+        yield "shr rax, 0x20"
+        yield "jne next"
+        for at, first, part in self._placed():
+            place = _WORD * (1 + first)
+            if isinstance(part, ConstantPart):
+                yield f"lea r10, [rip + constant{at}]"
+                yield f"mov edi, {number(part.words)}"
+                yield f"like{at}:"
+                yield "mov rax, qword ptr [r10 + rdi*8]"
+                yield f"cmp qword ptr [rdx + rdi*8{plus(place - _WORD)}], rax"
+                yield "jne next"
+                yield "dec rdi"
+                yield f"jne like{at}"
+                continue
+            mine = places[at] if isinstance(part, TextPart) else _WORD * part.at
+            yield f"mov rdi, qword ptr [rsp{plus(mine)}]"
+            yield f"cmp qword ptr [rdx + {number(place)}], rdi"
+            yield "jne next"
+            if isinstance(part, TextPart):
+                yield "add rdi, 7"
+                yield "shr rdi, 3"
+                yield f"je same{at}"
+                yield f"like{at}:"
+                yield f"mov rax, qword ptr [rsp + rdi*8{plus(mine)}]"
+                yield f"cmp qword ptr [rdx + rdi*8 + {number(place)}], rax"
+                yield "jne next"
+                yield "dec rdi"
+                yield f"jne like{at}"
+                yield f"same{at}:"
+        yield "mov eax, dword ptr [rdx]"
+        yield "sub eax, 2"
+        yield f"cmp eax, {_of_entry('room', 'dword')}"
+        yield "jae slow"
+
+    def _bucket(self, scale: Scale) -> Iterator[str]:
+        """Of the value, added to rax (buckets.py)."""
+        signed = scale.type is not Type.U64
+        yield f"mov rdx, qword ptr [rsp{plus(_WORD * self.value_at)}]"
+        if signed:  # its size
+            yield "mov rdi, rdx"
+            yield "sar rdi, 0x3f"
+            yield "xor rdx, rdi"
+            yield "sub rdx, rdi"
+        if scale.fine:  # the bits behind the first PARTS_BITS + 1 are shifted out
+            yield "mov rcx, rdx"
+            yield f"or rcx, {number(1 << PARTS_BITS)}"
+            yield "bsr rcx, rcx"
+            yield f"sub ecx, {number(PARTS_BITS)}"
+            yield "shr rdx, cl"
+            yield f"shl ecx, {number(PARTS_BITS)}"
+            yield "add rdx, rcx"
+        else:
+            yield "bsr rdx, rdx"
+            yield "mov ecx, 0xffffffff"
+            yield "cmove edx, ecx"
+            yield "inc edx"
+        if signed:
+            yield "xor rdx, rdi"
+            yield "sub rdx, rdi"
+            yield f"add rdx, {number(scale.middle)}"
+        yield f"mov ecx, {_of_entry('words', 'dword')}"
+        yield "cmp rdx, rcx"
+        yield "jae slow"
+        yield "add rax, rdx"
+
+
+def _of_entry(field: str, size: str = "qword") -> str:
+    """A field of the aggregate at r11."""
+    return f"{size} ptr [r11{plus(getattr(AggregateEntry, field).offset)}]"
+
+
+def _place_of_hash(register: str, words: int) -> Iterator[str]:
+    """Where a key with the hash in rcx is searched first, an offset. The arena begins at r10."""
+    half = {"rdx": "edx", "rdi": "edi"}[register]
+    yield f"mov {half}, {_of_entry('mask', 'dword')}"
+    yield f"and {half}, ecx"
+    yield f"imul {register}, {register}, {number(_WORD * words)}"
+    yield f"add {register}, {_of_entry('keys')}"
+    yield "lea r10, [rip + arena]"
+
+
+def _factor(word: int) -> int:
+    """Of a word of a key in its hash."""
+    return HASH_FACTOR * pow(HASH_STEP, word, 1 << 64) & _ALL
+
+
+def _bytes_of(words: Sequence[int]) -> bytes:
+    return b"".join(word.to_bytes(_WORD, "little") for word in words)
+
+
+def _words_of(data: bytes) -> list[int]:
+    return [int.from_bytes(data[at : at + _WORD], "little") for at in range(0, len(data), _WORD)]

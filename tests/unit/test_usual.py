@@ -1,0 +1,216 @@
+"""What is added without a call of the runtime (markerjit/probes/usual.py), told apart from what is
+added with one: by a second marker of the same question, whose code calls a bare return instead."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from markerjit.abi import AGGREGATES, CODE_SIZE
+from markerjit.events.aggregates import Missed
+from markerjit.model import Signature
+from markerjit.probes import called
+from tests.support.adder import FORMAT, SIGNATURE, Adder
+from tests.support.own_arena import RESTARTABLE, OwnArena, geometry_of
+
+AGAIN = Signature("again", FORMAT, SIGNATURE.args)
+PROPERTY = settings(max_examples=40, deadline=None, derandomize=True)
+KEYS = 128
+"""More than are used, and few enough that many are not where they are searched first."""
+
+INTEGERS = st.one_of(
+    st.integers(-(2**63), 2**63 - 1), st.integers(-70, 70),
+    st.sampled_from([-(2**63), 2**63 - 1, 2**62, -(2**62), 0, 63, 64, 65]),
+)  # fmt: skip
+UNSIGNEDS = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 70), st.just(2**63))
+TEXTS = st.binary(max_size=16).map(lambda text: text.replace(b"\0", b"0"))
+EVENTS = st.lists(st.tuples(INTEGERS, UNSIGNEDS, TEXTS), min_size=1, max_size=20)
+
+
+@pytest.fixture(scope="module")
+def own() -> OwnArena:
+    geometry = geometry_of(max_markers=512, aggregate_pages=65536)
+    return OwnArena(geometry, way=RESTARTABLE)
+
+
+class Both:
+    """Two markers that ask the same, and add to one aggregate: one as it is, and one of which
+    nothing is added that needs the runtime."""
+
+    def __init__(
+        self, own: OwnArena, what: str, by: str | None, where: str | None, *, keys: int
+    ) -> None:
+        self.whole = Adder(own, what, by=by, where=where, keys=keys)
+        with pytest.MonkeyPatch.context() as patched:
+            real = called.runtime_of
+            code = own.arena.store.read(0, CODE_SIZE)
+            returns = own.arena.base + code.index(b"\xc3")
+
+            def without(*args: Any, **rest: Any) -> called.Runtime:
+                return real(*args, **rest)._replace(aggregate=returns)
+
+            patched.setattr(called, "runtime_of", without)
+            self.usual = Adder(own, what, by=by, where=where, signature=AGAIN)
+        own.arena.markers.set_aggregate(self.usual.marker, self.whole.aggregate.ticket)
+
+    def free(self) -> None:
+        self.whole.free()
+        self.usual.free()
+
+
+@pytest.fixture
+def both(own: OwnArena, request: pytest.FixtureRequest) -> Callable[..., Both]:
+    def make(what: str, by: str | None = None, where: str | None = None) -> Both:
+        made = Both(own, what, by, where, keys=KEYS if what == "count()" else 16)
+        request.addfinalizer(made.free)
+        return made
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("what", "by", "key_of"),
+    [
+        ("count()", None, lambda key, size, text: ()),
+        ("count()", "key", lambda key, size, text: (key,)),
+        ("count()", "size, key", lambda key, size, text: (size, key)),
+        ("count()", "key < 0, size > 2, key", lambda key, size, text: (key < 0, size > 2, key)),
+        ("count()", "text", lambda key, size, text: (shown(text),)),
+        ("count()", "text, key", lambda key, size, text: (shown(text), key)),
+        ("count()", 'key, "constant", text', lambda key, *rest: (key, "constant", shown(rest[-1]))),
+        ("count()", "text[:3], text", lambda *event: (shown(event[-1][:3]), shown(event[-1]))),
+        ("count()", "text[:8], size", lambda key, size, text: (shown(text[:8]), size)),
+    ],
+    ids=str,
+)
+def test_keys_of_the_usual_case_are_those_of_the_runtime(
+    both: Callable[..., Both], what: str, by: str | None, key_of: Callable
+) -> None:
+    made = both(what, by)
+    truth: Counter[tuple[object, ...]] = Counter()
+    twice: Counter[tuple[object, ...]] = Counter()
+
+    @PROPERTY
+    @given(EVENTS)
+    def check(events: list[tuple[int, int, bytes]]) -> None:
+        for key, size, text in events:
+            for adder, hits in ((made.whole, truth), (made.usual, twice)):
+                adder.hit(key, size, text=text)
+                hits[key_of(key, size, text)] += 1
+
+    check()
+    answers = made.whole.answers()
+    counted = {row.key: row.answer - truth[row.key] for row in answers.rows}
+    assert counted.keys() == truth.keys()
+    assert all(0 <= more <= twice[key] for key, more in counted.items())
+    # That a page can be read is known for less than a millisecond (abi.h, MJ_READABLE_WINDOW).
+    least = 0.5 if by and "text" in by else 0.95
+    assert sum(counted.values()) > least * sum(twice.values())
+    assert answers.missed == Missed()
+
+
+@pytest.mark.parametrize("what", ["hist(key)", "quantiles(key)", "hist(size)", "quantiles(size)"])
+def test_buckets_of_the_usual_case_are_those_of_the_runtime(
+    both: Callable[..., Both], what: str
+) -> None:
+    """Each value is added by both, so each bucket has all of them twice."""
+    made = both(what)
+    values: list[int] = []
+    made.whole.hit(1, 1)
+
+    @PROPERTY
+    @given(UNSIGNEDS if "size" in what else INTEGERS)
+    def check(value: int) -> None:
+        values.append(value)
+        made.whole.hit(value, value)
+        made.usual.hit(value, value)
+
+    check()
+    (row,) = made.whole.answers().rows
+    expected: Counter[int] = Counter()
+    scale = made.whole.shape.scale
+    assert scale
+    for value in (1, *values, *values):
+        (bucket,) = (n for n in range(scale.size) if within(value, *scale.bounds(n)))
+        expected[bucket] += 1
+    assert row.answer.counts == expected
+
+
+def test_keys_are_found_wherever_they_were_entered(own: OwnArena) -> None:
+    """As many as there is room for, so that some are behind others, and behind the end."""
+    numbers = random.Random(80)
+    for _ in range(10):
+        made = Both(own, "count()", "key", None, keys=16)
+        keys = [numbers.getrandbits(63) for _ in range(16)]
+        for adder in (made.whole, made.usual):
+            for key in (*keys, 1):  # the last one has no room
+                adder.hit(key)
+
+        answers = made.whole.answers()
+        made.free()
+        assert {row.key: row.answer for row in answers.rows} == {(key,): 2 for key in keys}
+        assert answers.missed == Missed(full=1)
+
+
+def within(value: int, low: float, high: float) -> bool:
+    """Whether a bucket with these bounds has the value."""
+    return low <= value <= high
+
+
+@pytest.mark.parametrize(
+    ("what", "by", "event"),
+    [
+        ("count()", "key", {"key": 8}),  # a new key
+        ("count()", "text", {"text": b"new"}),
+        ("count()", "text", {"text": None}),
+        ("count()", "text", {"text": b"x" * 17}),
+        ("count()", "text[2:]", {}),
+        ("hist(half)", None, {}),
+        ("sum(key)", None, {}),
+        ("count()", "u8(size)", {"size": 5}),  # which cannot be read
+    ],
+)
+def test_what_is_not_usual_is_left_to_the_runtime(
+    both: Callable[..., Both], what: str, by: str | None, event: dict[str, Any]
+) -> None:
+    made = both(what, by)
+    made.whole.hit(7)
+    before = made.whole.answers()
+
+    made.usual.hit(**event)
+
+    assert made.whole.answers() == before
+
+
+def test_marker_without_an_aggregate_adds_nothing(own: OwnArena, both: Callable[..., Both]) -> None:
+    made, other = both("count()"), both("count()", "key")
+    for adder in (made.whole, other.whole):
+        adder.hit(0)
+    before = made.whole.answers(), other.whole.answers()
+
+    for ticket in (0, made.whole.aggregate.ticket + AGGREGATES, other.whole.aggregate.ticket):
+        own.arena.markers.set_aggregate(made.usual.marker, ticket)
+        made.usual.hit(0)
+
+    assert (made.whole.answers(), other.whole.answers()) == before
+
+
+def test_condition_is_asked_first(both: Callable[..., Both]) -> None:
+    made = both("count()", where='key > 3 and half > 1.5 and text == "yes"')
+    made.whole.hit(4, half=2.0, text=b"yes")
+    for key, half, text in ((4, 2.0, b"yes"), (3, 2.0, b"yes"), (4, 1.0, b"yes"), (4, 2.0, b"no")):
+        made.usual.hit(key, half=half, text=text)
+
+    (row,) = made.whole.answers().rows
+    assert row.answer == 2
+
+
+def shown(text: bytes) -> str:
+    """As the text of a key is shown."""
+    return text.decode(errors="backslashreplace")
