@@ -19,40 +19,62 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from markerjit.abi import READABLE, READABLE_BITS, READABLE_TAG, READABLE_WINDOW
+from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import number
 
 BEHIND = 32
 """Bytes behind r11 that may be written: a block, and zeros behind the NUL in it."""
 
+PAGE_MASK = 0xFFF
 _BLOCK = 16
-_PAGE_BITS, _PAGE_MASK = 12, 0xFFF
+_PAGE_BITS = 12
 _ADDRESS_BITS = _PAGE_BITS + READABLE_BITS + READABLE_TAG
 
 
-def window() -> Iterator[str]:
+def window(register: str = "rbx") -> Iterator[str]:
     """From the time stamp counter in rax, which is lost."""
     yield f"shl rax, {number(READABLE_TAG - READABLE_WINDOW)}"
     yield f"shr rax, {number(READABLE_TAG)}"
     yield f"shl rax, {number(READABLE_TAG)}"
-    yield "mov rbx, rax"
+    yield f"mov {register}, rax"
+
+
+class Registers(NamedTuple):
+    """Those with which a page is looked up: an address, the window, and two that are changed beside
+    rax, of which the first one has a lower half with another name."""
+
+    address: str
+    window: str
+    tag: str
+    half: str
+    table: str
+
+
+_OF_RECORDER = Registers("r13", "rbx", "r14", "r14d", "r15")
+
+
+def known_page(registers: Registers) -> Iterator[str]:
+    """Go to `slow` unless the page of an address is known to be readable."""
+    address, window, tag, half, table = registers
+    yield f"mov rax, {address}"
+    yield f"shr rax, {number(_ADDRESS_BITS)}"
+    yield "jne slow"
+    yield f"mov rax, {address}"
+    yield f"shr rax, {number(_PAGE_BITS)}"
+    yield f"mov {tag}, rax"
+    yield f"shr {tag}, {number(READABLE_BITS)}"
+    yield f"xor eax, {half}"
+    yield f"and eax, {number(READABLE - 1)}"
+    yield f"or {tag}, {window}"
+    yield f"lea {table}, [rip + readable]"
+    yield f"cmp {tag}, qword ptr [{table} + rax*8]"
+    yield "jne slow"
 
 
 def put_text(index: int, at: int, limit: int) -> Iterator[str]:
     """Put the text at r13 behind its head, which is `at` bytes behind rdi, unless it has more than
     `limit` bytes, which is not 0. Each text of a recorder has its own `index`."""
-    yield "mov rax, r13"
-    yield f"shr rax, {number(_ADDRESS_BITS)}"
-    yield "jne slow"
-    yield "mov rax, r13"
-    yield f"shr rax, {number(_PAGE_BITS)}"
-    yield "mov r14, rax"
-    yield f"shr r14, {number(READABLE_BITS)}"
-    yield "xor eax, r14d"
-    yield f"and eax, {number(READABLE - 1)}"
-    yield "or r14, rbx"
-    yield "lea r15, [rip + readable]"
-    yield "cmp r14, qword ptr [r15 + rax*8]"
-    yield "jne slow"
+    yield from known_page(_OF_RECORDER)
     yield f"add rdi, {number(at + 8)}"
     # The last place where a block may be written: by the limit, by the room, by the text's page.
     yield f"lea r14, [rdi + {number(limit)}]"
@@ -60,7 +82,7 @@ def put_text(index: int, at: int, limit: int) -> Iterator[str]:
     yield "cmova r14, r11"
     yield "mov eax, r13d"
     yield "not eax"
-    yield f"and eax, {number(_PAGE_MASK)}"
+    yield f"and eax, {number(PAGE_MASK)}"
     yield f"lea rax, [rdi + rax - {number(_BLOCK - 1)}]"
     yield "cmp r14, rax"
     yield "cmova r14, rax"

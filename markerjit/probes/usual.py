@@ -15,7 +15,7 @@ that has seen the ticket is over before the memory is given to another aggregate
 
 Everything else goes to `slow`, where the runtime begins anew (aggregate.c): a key that is new, a
 text whose page is not known to be readable, a number that is missing. Nothing has been changed by
-then but the stack, and registers that are saved.
+then but the stack and the registers that are saved.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from markerjit.abi import (
     AskedText,
 )
 from markerjit.probes.recorder import offset_of_thread
-from markerjit.probes.texts import BEHIND, put_text, window
+from markerjit.probes.texts import PAGE_MASK, Registers, known_page, window
 from markerjit.questions.buckets import PARTS_BITS, Scale
 from markerjit.questions.types import Type
 from markerjit.tuples import NamedTuple
@@ -63,9 +63,7 @@ INTERRUPTED = (
 """Behind all other code."""
 
 _WORD = 8
-_KEPT = ("rbx", "r13", "r14", "r15")
-_KEPT_VECTORS = ("xmm14", "xmm15")
-_KEPT_WORDS = len(_KEPT) + 2 * len(_KEPT_VECTORS)
+_PAGE = Registers("r10", "r11", "rcx", "ecx", "rdx")
 _ALL = (1 << 64) - 1
 
 
@@ -105,27 +103,29 @@ class ConstantPart(NamedTuple):
 
 
 class TextPart(NamedTuple):
-    """A part of a key that is the beginning of an argument: which one, how many bytes are looked
-    at, how many of these at most are in the key, and the words that it has there."""
+    """A part of a key that is an argument: which one, the most bytes it has in the key, and the
+    words. Where it `is_cut`, what is behind these bytes is not in the key; otherwise it is longer
+    than the key allows."""
 
     arg: int
-    limit: int
     most: int
     words: int
+    is_cut: bool
 
     @classmethod
     def of(cls, asked: AskedText, words: int) -> Self | None:
         """A text as the runtime takes it. None where it does not end with a NUL, or is no
         beginning."""
-        if asked.op != OP_STRING or asked.low:
+        is_cut = asked.high < asked.limit
+        most = asked.high if is_cut else asked.limit
+        if asked.op != OP_STRING or asked.low or most > _WORD * (words - 1):
             return None
-        most = min(asked.high, asked.limit)
-        return cls(asked.arg, asked.limit, most, words) if most <= _WORD * (words - 1) else None
+        return cls(asked.arg, most, words, is_cut)
 
     @property
     def room(self) -> int:
-        """Words of the stack: its length, its bytes, and what is written behind them."""
-        return 1 + -(-self.limit // _WORD) + BEHIND // _WORD
+        """Words of the stack: its length, its bytes, and a NUL."""
+        return 2 + self.most // _WORD
 
 
 Part = NumberPart | ConstantPart | TextPart
@@ -155,13 +155,13 @@ class Usual(NamedTuple):
     @property
     def words(self) -> int:
         """Words of the stack that the code needs."""
-        return sum(text.room for text in self.texts) + (_KEPT_WORDS if self.texts else 0)
+        return sum(text.room for text in self.texts)
 
     def data(self) -> dict[str, bytes]:
         """What the code refers to by name: for each text the factors of the words of its bytes,
         and for each constant part what it adds to the hash, and its words. So the code of many
         markers is the same."""
-        made = {}
+        made = {"ones": b"\x01" * _WORD, "highs": b"\x80" * _WORD} if self.texts else {}
         for at, first, part in self._placed():
             factors = [_factor(first + word) for word in range(part.words)]
             if isinstance(part, TextPart):
@@ -177,12 +177,10 @@ class Usual(NamedTuple):
         runtime is called. It goes on at the label `no`, or behind itself for the runtime. `room` is
         where from rsp its words are, `arguments` where the marker's are."""
         places = self._texts_at(room)
-        keep, back = self._saved(room + _WORD * sum(text.room for text in self.texts))
         cpu = f"dword ptr fs:[{offset_of_thread(self.rseq_offset + RSEQ_CPU)}]"
         if self.missing_at:
             yield f"cmp qword ptr [rsp{plus(_WORD * (self.missing_at - 1))}], 0"
-            yield "jne unusual"
-        yield from keep
+            yield "jne slow"
         yield "lea rdx, [rip + sequence]"  # 1
         yield f"mov qword ptr fs:[{offset_of_thread(self.rseq_offset + RSEQ_SEQUENCE)}], rdx"
         yield f"{LABELS[0]}:"
@@ -204,12 +202,8 @@ class Usual(NamedTuple):
         yield "add rdi, r10"
         yield f"inc qword ptr [rdi + rax*8 + {number(_WORD * MISSED)}]"  # 6
         yield f"{LABELS[1]}:"
-        yield from back
         yield "jmp no"
         yield "slow:"
-        yield from back
-        if self.missing_at:
-            yield "unusual:"
 
     def _placed(self) -> Iterator[tuple[int, int, Part]]:
         """The parts of the key: the index, the first word, and the part."""
@@ -227,46 +221,15 @@ class Usual(NamedTuple):
                 room += _WORD * part.room
         return places
 
-    def _saved(self, at: int) -> tuple[list[str], list[str]]:
-        """The registers of texts.py are saved, and had back."""
-        if not self.texts:
-            return [], []
-        words = [(f"qword ptr [rsp{plus(at + _WORD * i)}]", reg) for i, reg in enumerate(_KEPT)]
-        at += _WORD * len(words)
-        vectors = [
-            (f"xmmword ptr [rsp{plus(at + 2 * _WORD * i)}]", register)
-            for i, register in enumerate(_KEPT_VECTORS)
-        ]
-        keep = [f"mov {place}, {register}" for place, register in words]
-        keep += [f"movups {place}, {register}" for place, register in vectors]
-        back = [f"mov {register}, {place}" for place, register in words]
-        back += [f"movups {register}, {place}" for place, register in vectors]
-        return keep, back
-
     def _copies(self, places: dict[int, int], arguments: int) -> Iterator[str]:
         """Each text with its length before it, and zeros up to the end of its last word."""
         if places:
-            yield from (
-                "rdtsc",
-                "shl rdx, 0x20",
-                "or rax, rdx",
-                *window(),
-                "xor r11d, r11d",
-                "dec r11",
-            )
+            yield from ("rdtsc", "shl rdx, 0x20", "or rax, rdx", *window(_PAGE.window))
         for at, _, part in self._placed():
-            if not isinstance(part, TextPart):
-                continue
-            yield f"mov r13, qword ptr [rsp + {number(arguments + _WORD * part.arg)}]"
-            yield "mov rdi, rsp"
-            yield from put_text(at, places[at], part.limit)
-            if part.most < part.limit:
-                length = f"qword ptr [rsp{plus(places[at])}]"
-                yield f"cmp {length}, {number(part.most)}"
-                yield f"jbe whole{at}"
-                yield f"mov {length}, {number(part.most)}"
-                yield f"mov qword ptr [rsp + {number(places[at] + _WORD + part.most)}], 0"
-                yield f"whole{at}:"
+            if isinstance(part, TextPart):
+                yield f"mov r10, qword ptr [rsp + {number(arguments + _WORD * part.arg)}]"
+                yield from known_page(_PAGE)
+                yield from _copy(at, part, places[at])
 
     def _hash(self, places: dict[int, int]) -> Iterator[str]:
         """mj_hash of the key, into rcx. A word that is 0 adds nothing."""
@@ -279,19 +242,19 @@ class Usual(NamedTuple):
             place = places[at] if isinstance(part, TextPart) else _WORD * part.at
             yield f"mov rax, qword ptr [rsp{plus(place)}]"
             if is_text:
-                yield "lea r14, [rax + 7]"
+                yield "lea rdi, [rax + 7]"
             yield f"movabs rdx, {number(_factor(first))}"
             yield "imul rax, rdx"
             yield "add rcx, rax"
             if is_text:
-                yield "shr r14, 3"
+                yield "shr rdi, 3"
                 yield f"je hashed{at}"
-                yield f"lea r15, [rip + factors{at}]"
+                yield f"lea r10, [rip + factors{at}]"
                 yield f"word{at}:"
-                yield f"mov rax, qword ptr [rsp + r14*8{plus(place)}]"
-                yield "imul rax, qword ptr [r15 + r14*8 - 8]"
+                yield f"mov rax, qword ptr [rsp + rdi*8{plus(place)}]"
+                yield "imul rax, qword ptr [r10 + rdi*8 - 8]"
                 yield "add rcx, rax"
-                yield "dec r14"
+                yield "dec rdi"
                 yield f"jne word{at}"
                 yield f"hashed{at}:"
         yield "bswap rcx"
@@ -406,6 +369,56 @@ class Usual(NamedTuple):
 def _of_entry(field: str, size: str = "qword") -> str:
     """A field of the aggregate at r11."""
     return f"{size} ptr [r11{plus(getattr(AggregateEntry, field).offset)}]"
+
+
+def _copy(index: int, text: TextPart, to: int) -> Iterator[str]:
+    """A text at r10, in a page that can be read, to this offset from rsp, word by word: its bytes,
+    and its length before them. Each text has an `index`.
+
+    The lowest bit of `(word - ones) & ~word & highs` is that of the first byte that is 0 [Mycroft].
+    """
+    yield "mov ecx, r10d"  # the last offset at which a word may begin, or one below 0
+    yield "not ecx"
+    yield f"and ecx, {number(PAGE_MASK)}"
+    yield f"sub ecx, {number(_WORD - 1)}"
+    yield "xor edi, edi"
+    yield f"next{index}:"
+    yield "cmp edi, ecx"
+    yield "jg slow"
+    yield "mov rax, qword ptr [r10 + rdi]"
+    yield "mov rdx, rax"
+    yield "sub rdx, qword ptr [rip + ones]"
+    yield "not rax"
+    yield "and rdx, rax"
+    yield "not rax"
+    yield "and rdx, qword ptr [rip + highs]"
+    if text.is_cut:  # as if a byte were 0 there, whatever it is
+        full, more = divmod(text.most, _WORD)
+        yield f"cmp edi, {number(_WORD * full)}"
+        yield f"jne whole{index}"
+        yield f"bts rdx, {number(8 * more + 7)}"
+        yield f"whole{index}:"
+    yield "test rdx, rdx"
+    yield f"jne last{index}"
+    yield f"mov qword ptr [rsp + rdi{plus(to + _WORD)}], rax"
+    yield f"add edi, {number(_WORD)}"
+    yield f"cmp edi, {number(text.most)}"
+    yield f"jbe next{index}"
+    yield "jmp slow"
+    yield f"last{index}:"
+    yield "mov rcx, rdx"  # what is before that byte stays
+    yield "neg rcx"
+    yield "and rcx, rdx"
+    yield "shr rcx, 7"
+    yield "dec rcx"
+    yield "and rax, rcx"
+    yield f"mov qword ptr [rsp + rdi{plus(to + _WORD)}], rax"
+    yield "bsf rdx, rdx"
+    yield "shr edx, 3"
+    yield "add edi, edx"
+    yield f"cmp edi, {number(text.most)}"
+    yield "ja slow"
+    yield f"mov qword ptr [rsp{plus(to)}], rdi"
 
 
 def _place_of_hash(register: str, words: int) -> Iterator[str]:

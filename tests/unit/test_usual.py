@@ -86,6 +86,7 @@ def both(own: OwnArena, request: pytest.FixtureRequest) -> Callable[..., Both]:
         ("count()", 'key, "constant", text', lambda key, *rest: (key, "constant", shown(rest[-1]))),
         ("count()", "text[:3], text", lambda *event: (shown(event[-1][:3]), shown(event[-1]))),
         ("count()", "text[:8], size", lambda key, size, text: (shown(text[:8]), size)),
+        ("count()", "text[:0], text[:13]", lambda *event: ("", shown(event[-1][:13]))),
     ],
     ids=str,
 )
