@@ -4,8 +4,8 @@
     python bench/pages.py --check    only say which page differs; 1 if one does
 
 In a page they stand between `<!-- figures: NAME -->` and `<!-- end of figures -->`, and are not
-written by hand. The runs are in bench/results: bench.json.gz, recording.json.gz, intel*.json.gz,
-real.json.gz and functions.json.gz.
+written by hand. The runs are in bench/results: bench.json.gz, toggle.json.gz, recording.json.gz,
+reading.json.gz, intel*.json.gz, real.json.gz and functions.json.gz.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ _SIZES = (("instructions", "instructions"), ("bytes on the way", "hot_bytes"),
           ("bytes in all", "bytes"), ("bytes of data", "data_bytes"))  # fmt: skip
 
 _BENCH = "bench.json.gz"
+_TOGGLE = "toggle.json.gz"
+_READING = "reading.json.gz"
+_RING = ", 1 ring"
 _INTEL = "intel.json.gz"
 _FUNCTIONS = "functions.json.gz"
 _CLANG = "function by XRay, the compiler alone"
@@ -136,7 +139,7 @@ def _percent(part: dict[str, Any], name: str) -> str:
 def _switch(measure: str, name: str, sites: int) -> str:
     """With one thread, which runs."""
     (part,) = (
-        part for part in _parts(KIND)
+        part for part in _parts(KIND, _TOGGLE)
         if (part.measure, part.load, part.sites, part.threads) == (measure, BUSY, sites, 1)
     )  # fmt: skip
     return _time(part, part.form(name))
@@ -145,6 +148,13 @@ def _switch(measure: str, name: str, sites: int) -> str:
 def _active(name: str = _BENCH) -> str:
     parts = _parts("active", name)
     return _costs(parts, [_threads(part) for part in parts])
+
+
+def _reading() -> str:
+    """Of one ring, by what the events have."""
+    parts = [part for part in _parts("reading", _READING) if part.title.endswith(_RING)]
+    events = [part.title.removeprefix("reading events of ") for part in parts]
+    return _costs(parts, [each.removesuffix(_RING) for each in events])
 
 
 def _machine_of(name: str) -> str:
@@ -197,7 +207,7 @@ def _threads(part: Part) -> str:
 
 def _toggle() -> str:
     """Switching on; off is in the file."""
-    shown = (series for series in all_series(_parts(KIND)) if series.measure != HELD)
+    shown = (series for series in all_series(_parts(KIND, _TOGGLE)) if series.measure != HELD)
     return "\n\n".join(map(_measure, shown))
 
 
@@ -245,7 +255,7 @@ def _costs(parts: Sequence[Part], heads: Sequence[str]) -> str:
     )
     own = [_own_time(part) for part in parts]
     rows = [[name, *(_cost(part, part.form(name)) for part in parts)] for name in names]
-    return _table(["form", *heads], [["(no marker itself)", *own], *rows])
+    return _table(["form", *heads], [[f"({parts[0].forms[0].name} itself)", *own], *rows])
 
 
 def _own_time(part: Part) -> str:
@@ -300,10 +310,13 @@ FIGURES = {
     "recording on intel": lambda: _active("intel-recording.json.gz"),
     "machine of recording on intel": lambda: _machine_of("intel-recording.json.gz"),
     "toggle on intel": _toggle_of_sites,
+    "reading": _reading,
+    "machine of reading": lambda: _machine_of(_READING),
     "functions": _functions,
     "controls of functions": _controls_of_functions,
     "machine of functions": lambda: _machine_of(_FUNCTIONS),
     "toggle": _toggle,
+    "machine of toggle": lambda: _machine_of(_TOGGLE),
     "headline": _headline,
     "real": lambda: markdown.tables(_run("real.json.gz")),
 }
