@@ -528,7 +528,7 @@ format: $(VENV)/.test-ready
 # Only as root, only what is missing, and never a reason to stop: a test without its tool skips
 # and names the package.
 
-DEBIAN_PACKAGES := babeltrace2 chromium clang fish g++ gdb libclang-rt-dev liblttng-ust-dev lld lttng-tools \
+DEBIAN_PACKAGES := babeltrace2 bpftrace chromium clang fish g++ gdb libclang-rt-dev liblttng-ust-dev lld lttng-tools \
 	mandoc musl-tools redis-tools strace systemtap-sdt-dev uftrace valgrind zsh
 APT := DEBIAN_FRONTEND=noninteractive timeout 600 apt-get -y -qq -o DPkg::Lock::Timeout=120 \
 	-o Acquire::Retries=1

@@ -35,6 +35,10 @@ OURS = {
 } | {"jump, flight recorder"}
 CONTROLS = {"no marker", "no marker, again", "call", "call by pointer", "rdtsc"}
 PEERS = {"uprobe, 1-byte no-op", "uprobe, 5-byte no-op", "uprobe, record", "ptrace", "gdb"}
+BPFTRACE = {
+    f"bpftrace, {does}"
+    for does in ("count", "count by an int", "count by a text of 5", "histogram of an int")
+}
 CHILDREN = {"crew", "tracer", "gdb"}
 
 
@@ -196,6 +200,23 @@ def test_what_adds_up_has_every_execution(tmp_path: Path) -> None:
     for part in json.loads(path.read_text())["parts"]:
         forms = {form["name"]: form for form in part["forms"]}
         assert all(forms[name]["counted"] == forms[name]["executed"] > 0 for name in names)
+
+
+def test_bpftrace_has_seen_every_execution(
+    tmp_path: Path, needs_tool: Callable[[str, str], str]
+) -> None:
+    needs_tool("bpftrace", "bpftrace")
+    if os.geteuid():
+        pytest.skip("bpftrace needs root")
+    path = tmp_path / "a.json"
+
+    done = cli("bench", "active", "--only", "bpftrace*", "--seconds", "0.1", "--layouts", "2",
+               "--json", path)  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    for part in json.loads(path.read_text())["parts"]:
+        forms = {form["name"]: form for form in part["forms"]}
+        assert all(forms[name]["counted"] == forms[name]["executed"] > 0 for name in BPFTRACE)
 
 
 def test_a_ring_that_is_full_or_in_the_cache_counts_every_execution(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import mmap
 import os
 import struct
@@ -18,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from markerjit.apps.bench.active import debuggers, hooks, listeners, lttng, uprobes
+from markerjit.apps.bench.active import bpf, debuggers, hooks, listeners, lttng, uprobes
 from markerjit.apps.bench.active import measure as active
 from markerjit.apps.bench.active.crew import Crew
 from markerjit.apps.bench.active.listened import COUNT, EMPTY, FORMS, NOBODY, PTRACE, RECORD, UPROBE
@@ -209,6 +210,45 @@ def test_a_kernel_without_uprobes_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 
     with pytest.raises(Unsupported, match="CONFIG_UPROBE_EVENTS"):
         uprobes.open_uprobe(Spot(Path("/bin/sh"), 0), os.getpid())
+
+
+def test_a_missing_bpftrace_is_named_with_its_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(Unsupported, match="apt-get install bpftrace"):
+        bpf.Tracer(os.getpid(), {}, lambda: False)
+
+
+def test_what_bpftrace_says_of_its_script_is_told_and_its_maps_are_added_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A stand-in for bpftrace, which prints what bpftrace 0.17 was seen to print."""
+    program = tmp_path / "bpftrace"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    program.write_text("#!/bin/sh\necho 'no probes to attach' >&2\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(MarkerError, match="bpftrace: no probes to attach"):
+        bpf.Tracer(os.getpid(), {}, lambda: False)
+
+    maps = {
+        "count": {"type": "map", "data": {"@count": 7}},
+        "keys": {"type": "map", "data": {"@keys": {"-1": 2, "12345": 3}}},
+        "hist": {
+            "type": "hist",
+            "data": {"@hist": [{"max": -1, "count": 4}, {"min": 1, "count": 5}]},
+        },
+    }
+    attached = json.dumps({"type": "attached_probes", "data": {"probes": 1}})
+    (tmp_path / "maps").write_text("\n".join(["", *map(json.dumps, maps.values()), ""]))
+    program.write_text(
+        f"#!/bin/sh\ntrap 'cat {tmp_path}/maps; exit 0' INT\necho '{attached}'\n"
+        f"touch {tmp_path}/begun\nwhile :; do sleep 0.01; done\n"
+    )
+    with bpf.tracing(os.getpid(), {}, (tmp_path / "begun").exists) as tracer:
+        assert tracer.counts() == {"count": 7, "keys": 5, "hist": 9}
 
 
 def test_a_missing_gdb_is_named_with_its_package(

@@ -94,10 +94,16 @@
     ".8byte 0\n"                                                                                   \
     ".asciz \"bench\"\n"                                                                           \
     ".asciz \"" name "\"\n"                                                                        \
-    ".asciz \"-4@%0 -4@%1\"\n"                                                                     \
+    ".asciz \"" ARGUMENTS "\"\n"                                                                   \
     "994: .balign 4\n"                                                                             \
     ".popsection\n"
+#ifdef BENCH_TEXT
+#define ARGUMENTS "8@%0"
+#define SITE_usdt(a, b) __asm__ volatile(NOTE(STRING(BENCH_MARKER)) : : "r"("12345"))
+#else
+#define ARGUMENTS "-4@%0 -4@%1"
 #define SITE_usdt(a, b) __asm__ volatile(NOTE(STRING(BENCH_MARKER)) : : "nor"(a), "nor"(b))
+#endif
 
 __asm__(".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n"
         ".weak _.stapsdt.base\n"

@@ -24,6 +24,7 @@ class Crew(Child):
         under: Sequence[object] = (),
     ) -> None:
         self.size = len(cpus)
+        self.objects = objects
         command = [*under, program, ",".join(map(str, cpus)), *objects]
         super().__init__("crew", command, popen=popen)
 

@@ -103,6 +103,14 @@ ADDED: Mapping[str, tuple[str, str | None]] = {
 }
 """Listeners that add up: the aggregate, and its key."""
 
+BPFTRACE: Mapping[str, str] = {
+    "bpf_count": " = count()",
+    "bpf_by_int": "[(int32)arg0] = count()",
+    "bpf_by_text": "[str(arg0)] = count()",
+    "bpf_hist": " = hist((int32)arg0)",
+}
+"""Listeners in the kernel that add up: how bpftrace changes a map."""
+
 MODES = ("jump", "nop", "pointer")
 
 
@@ -171,6 +179,11 @@ def _mark(name: str, mode: str, by: str, what: str, *, is_usual: bool = True) ->
 def _usdt(name: str, by: str, what: str) -> Listened:
     form = Form(name, ("-DBENCH_FORM=usdt",), what, is_usual=False)
     return Listened(form, by, f"place_{by or 'dormant'}", provider="bench")
+
+
+def _bpftrace(name: str, by: str, what: str, *flags: str) -> Listened:
+    form = Form(f"bpftrace, {name}", ("-DBENCH_FORM=usdt", *flags), what, is_usual=False)
+    return Listened(form, by, f"place_{by}", provider="bench")
 
 
 _PROBES = (
@@ -394,6 +407,10 @@ FORMS = (
            "there that ends in a system call", UPROBE),
     _plain("uprobe, record", "nop1", "at a one-byte no-op: two registers, time and thread id into "
            "a ring of perf that is overwritten", UPROBE_RECORD),
+    _bpftrace("count", "bpf_count", "the executions of a USDT probe, by BPF behind a uprobe"),
+    _bpftrace("count by an int", "bpf_by_int", "the same by each value of an int"),
+    _bpftrace("count by a text of 5", "bpf_by_text", "the same by each text", "-DBENCH_TEXT"),
+    _bpftrace("histogram of an int", "bpf_hist", "all its values, by powers of two"),
     _lttng("LTTng-UST, record", LTTNG, "two ints and time into a ring that its consumer drains"),
     _lttng("LTTng-UST, record with thread id", LTTNG_TID, "the same, and the context vtid"),
     _plain("ptrace", "nop1", "a breakpoint, counted by another process that does nothing else",

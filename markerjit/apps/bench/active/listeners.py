@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import markerjit
-from markerjit.apps.bench.active import debuggers, hooks, listened, lttng, uprobes
+from markerjit.apps.bench.active import bpf, debuggers, hooks, listened, lttng, uprobes
 from markerjit.apps.bench.active.crew import Crew
 from markerjit.apps.bench.active.listened import UPROBES, Listened
 from markerjit.apps.bench.sampling.place import Place
@@ -23,6 +23,7 @@ from markerjit.tuples import NamedTuple
 RING_SIZE = 1 << 20
 """Bytes of a trace for each CPU: the default of a session."""
 _LAPS = 1.2
+_NO_OP = b"\x90"
 _SMALL_RING = 1 << 16
 """The bytes of a ring that is full at once, and always in the cache of a core."""
 
@@ -340,6 +341,35 @@ def kernel(loops: Loops, place: Place) -> Iterator[Listener]:
 
 
 @contextmanager
+def bpftrace(loops: Loops, place: Place) -> Iterator[Listener]:
+    """Maps of bpftrace, one for each form. Raises MarkerError."""
+    maps = {}
+    for form in loops.forms:
+        objects = [loops.crew.objects[number] for number in loops.numbers[form.form.name]]
+        probes = [
+            bpf.Probe(Path(path), form.provider, form.name_of_marker(layout))
+            for layout, path in enumerate(objects)
+        ]
+        maps[form.by] = probes, listened.BPFTRACE[form.by]
+    with (
+        markerjit.View(loops.crew.pid) as view,
+        bpf.tracing(loops.crew.pid, maps, lambda: _have_breakpoints(view)) as tracer,
+    ):
+
+        def hits() -> dict[str, int]:
+            counts = tracer.counts()
+            return {form.form.name: counts.get(form.by, 0) for form in loops.forms}
+
+        yield Listener(hits)
+
+
+def _have_breakpoints(view: markerjit.View) -> bool:
+    """Whether something is in the place of the no-op of each USDT probe."""
+    states = [state for probe in view.usdt().probes for state in probe.states]
+    return all(view.read(state.site.address, 1) != _NO_OP for state in states)
+
+
+@contextmanager
 def ptrace(loops: Loops, place: Place) -> Iterator[Listener]:
     """Breakpoints of our own tracer. Raises MarkerError."""
     (form,) = loops.forms
@@ -449,6 +479,7 @@ LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
     (hooked_by_frida, (listened.FRIDA,)),
     (hooked_by_uftrace, (listened.UFTRACE,)),
     (kernel, tuple(UPROBES)),
+    (bpftrace, tuple(listened.BPFTRACE)),
     (ptrace, (listened.PTRACE,)),
     (gdb, (listened.GDB,)),
     (ust, (listened.LTTNG, listened.LTTNG_TID)),
