@@ -42,6 +42,8 @@ class _Placed(Protocol):
 S = TypeVar("S", bound=_Placed)
 T = TypeVar("T")
 _WILD = set("*?[")
+_OF_CXX = "_Z"
+"""How a symbol begins that has types in it."""
 _KEY = attrgetter("address", "signature.name", "signature.format")
 """A function that never was opened may be named by one address, where it is entered and left."""
 
@@ -171,6 +173,8 @@ def is_named(glob: str, symbol: str) -> bool:
     """By the symbol, or as it was written in C++, with its parameters or without."""
     if glob == "*":
         return True
+    if not symbol.startswith(_OF_CXX):
+        return fnmatchcase(symbol, glob)  # also asked of each symbol of a C library
     return any(fnmatchcase(spelling, glob) for spelling in _spellings(symbol))
 
 
@@ -178,7 +182,7 @@ def _spellings(symbol: str) -> Iterator[str]:
     """How a function may be called: by its symbol, or as it was written in C++, with its parameters
     or without."""
     yield symbol
-    if symbol.startswith("_Z"):
+    if symbol.startswith(_OF_CXX):
         written = demangled(symbol)
         yield written
         yield written.partition("(")[0]

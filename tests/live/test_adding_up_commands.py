@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.support.commands import cli, running
+from tests.support.markers import wait_until_on
 from tests.support.programs import Target
 from tests.support.terminals import in_terminal, screen_of
-from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.live
 
@@ -29,7 +29,7 @@ def while_it_adds(program: Any, *arguments: object, do: tuple[str, ...]) -> str:
     """The output of a command that is interrupted when the program has done something."""
     with running(*arguments, stderr=None) as process:
         try:
-            wait_until(lambda: "added up" in cli("status", program.pid).stdout, "it is on")
+            wait_until_on(program.pid, lambda: "added up" in cli("status", program.pid).stdout)
             for line in do:
                 program.ask(line)
         finally:
@@ -63,7 +63,8 @@ def test_several_processes_have_one_answer_unless_each_is_asked_for(target: Call
         with running(*words, stderr=None) as process:
             try:
                 for program, turns in zip(programs, (3, 5), strict=True):
-                    wait_until(lambda: "added up" in cli("status", program.pid).stdout, "it is on")  # noqa: B023
+                    pid = program.pid
+                    wait_until_on(pid, lambda: "added up" in cli("status", pid).stdout)  # noqa: B023
                     program.ask(f"null {turns}")
             finally:
                 process.send_signal(signal.SIGTERM)
@@ -141,7 +142,7 @@ def test_nonsense_is_refused_in_a_sentence(
 
 def test_process_that_ends_is_said_to_have_ended(program: Any) -> None:
     with running("count", program.pid, "truth_key") as process:
-        wait_until(lambda: "added up" in cli("status", program.pid).stdout, "it is on")
+        wait_until_on(program.pid, lambda: "added up" in cli("status", program.pid).stdout)
         program.ask("null 3")
         program.process.stdin.close()
         program.wait()

@@ -22,6 +22,7 @@ from markerjit.facts.allocations import HEADER
 from markerjit.session.allocations import MOST_BLOCKS
 from tests.support.code_bytes import code_of
 from tests.support.commands import cli, facts, running
+from tests.support.markers import wait_until_on
 from tests.support.programs import ROOT, Target
 from tests.support.terminals import in_terminal, screen_of
 from tests.support.timing import wait_until
@@ -520,7 +521,7 @@ def test_files_have_whole_paths(target: Callable, tmp_path: Path) -> None:
 def test_the_command_prints_stacks_below_their_numbers(target: Callable) -> None:
     program = target(PROGRAM)
     with running("alloc", program.pid, "--by", "stack", "--leaks") as command:
-        wait_until(lambda: "func:malloc" in cli("status", program.pid).stdout, "it is on")
+        wait_until_on(program.pid, lambda: "func:malloc" in cli("status", program.pid).stdout)
         program.ask("layers 50")
         command.send_signal(signal.SIGTERM)
         output = command.communicate()[0]
@@ -597,7 +598,7 @@ def test_a_limit_and_a_duration_end_it(target: Callable) -> None:
 def test_the_command_prints_sites_and_what_has_to_be_known(target: Callable) -> None:
     program = target(PROGRAM)
     with running("alloc", program.pid) as command:
-        wait_until(lambda: "func:malloc" in cli("status", program.pid).stdout, "it is on")
+        wait_until_on(program.pid, lambda: "func:malloc" in cli("status", program.pid).stdout)
         program.ask("run 300")
         command.send_signal(signal.SIGINT)
         output = command.communicate()[0]
@@ -613,7 +614,7 @@ def test_the_command_prints_sites_and_what_has_to_be_known(target: Callable) -> 
 def test_leaks_are_what_is_live_at_the_end(target: Callable) -> None:
     program = target(PROGRAM)
     with running("alloc", program.pid, "--leaks") as command:
-        wait_until(lambda: "func:malloc" in cli("status", program.pid).stdout, "it is on")
+        wait_until_on(program.pid, lambda: "func:malloc" in cli("status", program.pid).stdout)
         program.ask("run 300")
         command.send_signal(signal.SIGTERM)
         output = command.communicate()[0]
@@ -653,7 +654,7 @@ def test_a_target_that_is_killed_leaves_what_was_seen(target: Callable) -> None:
     program = Target(target(PROGRAM).path)
     program.wait_ready()
     with running("alloc", program.pid) as command:
-        wait_until(lambda: "func:malloc" in cli("status", program.pid).stdout, "it is on")
+        wait_until_on(program.pid, lambda: "func:malloc" in cli("status", program.pid).stdout)
         program.ask("run 50")
         program.end()
         output, errors = command.communicate()
@@ -728,7 +729,7 @@ def test_json_has_all_of_it(target: Callable) -> None:
 def test_json_of_leaks_has_the_sites_with_blocks_that_live(target: Callable, by: str) -> None:
     program = target(PROGRAM)
     with running("alloc", program.pid, "--leaks", "--json", "--by", by) as command:
-        wait_until(lambda: "func:malloc" in cli("status", program.pid).stdout, "it is on")
+        wait_until_on(program.pid, lambda: "func:malloc" in cli("status", program.pid).stdout)
         program.ask("run 300")
         command.send_signal(signal.SIGTERM)
         document = json.loads(command.communicate()[0])

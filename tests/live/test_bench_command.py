@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import CLI, ENVIRONMENT, cli, one_line, running
+from tests.support.commands import ENVIRONMENT, cli, one_line, running
 from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.live
@@ -114,7 +114,7 @@ def test_your_own_code_is_measured_in_every_mode(tmp_path: Path) -> None:
     )
     path = tmp_path / "own.json"
 
-    done = cli("bench", "--seconds", "0.5", "--layouts", "2", "--source", source,
+    done = cli("bench", "--seconds", "0.5", "--layouts", "1", "--source", source,
                "--function", "work", "--json", path)  # fmt: skip
 
     assert done.returncode == 0, done.stderr
@@ -242,19 +242,20 @@ def test_a_run_without_time_for_all_measures_the_first_and_names_the_others(tmp_
         assert f"1 s do not hold it here; more --seconds, or markerjit bench {kind}" in shown
 
 
-def test_second_run_takes_what_the_first_one_has_compiled(tmp_path: Path) -> None:
+def test_second_run_takes_what_the_first_one_has_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache = tmp_path / "cache"
     compiler = tmp_path / "cc"
     compiler.write_text(f'#!/bin/sh\necho x >>{tmp_path}/calls\nexec gcc "$@"\n')
     compiler.chmod(0o755)
+    monkeypatch.setitem(ENVIRONMENT, "XDG_CACHE_HOME", str(cache))
     counts = []
 
     for _ in range(2):
-        subprocess.run(
-            [*CLI, "bench", "dormant", "--seconds", "0.1", "--parts", "0", "--layouts", "1",
-             "--only", "jump", "--cc", compiler],
-            env={**ENVIRONMENT, "XDG_CACHE_HOME": str(cache)}, capture_output=True, check=True,
-        )  # fmt: skip
+        done = cli("bench", "active", "--seconds", "0.1", "--layouts", "1",
+                   "--only", "jump, count", "--cc", compiler)  # fmt: skip
+        assert done.returncode == 0, done.stderr
         counts.append((tmp_path / "calls").read_text().count("x"))
 
     assert counts[1] - counts[0] < counts[0] / 3

@@ -60,7 +60,13 @@ def lua(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     }
 
 
-@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(program, marks=[pytest.mark.long] * (name != "lua"), id=name)  # Lua is shorter
+        for name, program in PROGRAMS.items()
+    ],
+)
 def test_every_marker_has_its_place_in_debians_source(tmp_path: Path, program: Program) -> None:
     sources.unpack(fetch(program), tmp_path)
 

@@ -19,7 +19,7 @@ from markerjit.session.allocation_sites import Sites
 from markerjit.session.walked import WalkedStacks
 from tests.support.commands import cli, one_line, running
 from tests.support.loading import Loading, build
-from tests.support.timing import wait_until
+from tests.support.markers import wait_until_on
 
 pytestmark = pytest.mark.live
 
@@ -319,7 +319,7 @@ def mapped(pid: int, name: str) -> int:
 
 def while_it_counts(program: Any, *arguments: object) -> str:
     with running(*arguments, stderr=None) as process:
-        wait_until(lambda: "added up" in cli("status", program.pid).stdout, "it is on")
+        wait_until_on(program.pid, lambda: "added up" in cli("status", program.pid).stdout)
         program.ask(f"run {TURNS}")
         process.terminate()
         printed, _ = process.communicate()
@@ -428,7 +428,7 @@ def test_the_command_prints_the_frames_of_calls_below_their_times(target: Callab
     name = "func:truth_stacks:summed"
 
     with running("latency", program.pid, name, "--by", "stack(3)") as command:
-        wait_until(lambda: "summed" in cli("status", program.pid).stdout, "it is on")
+        wait_until_on(program.pid, lambda: "summed" in cli("status", program.pid).stdout)
         program.ask("run 10")
         command.send_signal(signal.SIGINT)
         lines = command.communicate()[0].splitlines()

@@ -15,7 +15,7 @@ import markerjit
 from markerjit import StackEnd, WalkedStack
 from markerjit.abi import CPU_RTM
 from tests.support.commands import cli, one_line, running
-from tests.support.timing import wait_until
+from tests.support.markers import wait_until_on
 
 pytestmark = pytest.mark.live
 
@@ -158,7 +158,7 @@ def test_slow_pairs_are_shown_beside_the_rows(target: Callable) -> None:
 
 def while_it_measures(program: Any, *arguments: object) -> str:
     with running("latency", program.pid, *arguments) as process:
-        wait_until(lambda: "latency from" in cli("status", program.pid).stdout, "it is on")
+        wait_until_on(program.pid, lambda: "latency from" in cli("status", program.pid).stdout)
         program.ask(f"run {TURNS}")
         process.send_signal(signal.SIGINT)
         printed, _ = process.communicate()

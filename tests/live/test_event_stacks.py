@@ -16,7 +16,7 @@ import pytest
 import markerjit
 from tests.support.commands import cli, one_line
 from tests.support.loading import Loading
-from tests.support.timing import wait_until
+from tests.support.markers import wait_until_on
 
 pytestmark = pytest.mark.live
 
@@ -381,7 +381,7 @@ def test_trace_prints_stacks_and_status_says_so(paths: Paths) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        wait_until(lambda: "stack=stack(3)" in cli("status", paths.pid).stdout, "it is on")
+        wait_until_on(paths.pid, lambda: "stack=stack(3)" in cli("status", paths.pid).stdout)
         paths.run(6)
         printed, _ = process.communicate()
 

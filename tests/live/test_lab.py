@@ -187,7 +187,12 @@ def dies_when(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "moment", "captions"),
     [
-        ("killed_after", "after the controller was killed", ["before"]),
+        pytest.param(
+            "killed_after",
+            "after the controller was killed",
+            ["before"],
+            marks=pytest.mark.long,
+        ),
         ("repair", "after repair", ["before", "after the kill"]),
     ],
 )
@@ -397,6 +402,7 @@ CHILDREN = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("kind", CHILDREN)
 def test_children_end_with_the_lab(kind: str, number: signal.Signals) -> None:

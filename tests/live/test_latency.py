@@ -18,6 +18,7 @@ from markerjit.arena.aggregates import Aggregates
 from markerjit.ring.types import Time
 from markerjit.session.clock import EarlyClock
 from tests.support.commands import cli, one_line, running
+from tests.support.markers import wait_until_on
 from tests.support.processes import text_of
 from tests.support.timing import wait_until
 
@@ -223,7 +224,7 @@ def test_marker_that_counted_before_counts_again(target: Callable) -> None:
 def test_repair_switches_off_what_a_killed_controller_measures(target: Callable) -> None:
     program = target("truth_pairs", "1")
     with running("latency", program.pid, "truth_begin", "truth_end") as controller:
-        wait_until(lambda: cli("status", program.pid).stdout.count("on (") == 2, "both are on")
+        wait_until_on(program.pid, lambda: cli("status", program.pid).stdout.count("on (") == 2)
         controller.kill()
 
     assert set(markerjit.repair(program.pid).switched_off) == {"truth_begin", "truth_end"}
@@ -237,7 +238,7 @@ def test_turn_goes_on_where_what_was_left_cannot_be_switched_off(
 
     program = target("truth_pairs", "1")
     with running("latency", program.pid, "truth_begin", "truth_end") as controller:
-        wait_until(lambda: cli("status", program.pid).stdout.count("on (") == 2, "both are on")
+        wait_until_on(program.pid, lambda: cli("status", program.pid).stdout.count("on (") == 2)
         controller.kill()
     refused = []
 
@@ -261,7 +262,7 @@ def while_it_measures(program: Any, *arguments: object, do: tuple[str, ...]) -> 
     """The output of a command that is interrupted when the program has done something."""
     with running("latency", program.pid, *arguments, stderr=None) as process:
         try:
-            wait_until(lambda: cli("status", program.pid).stdout.count("on (") == 2, "both are on")
+            wait_until_on(program.pid, lambda: cli("status", program.pid).stdout.count("on (") == 2)
             for line in do:
                 program.ask(line)
         finally:

@@ -10,8 +10,8 @@ import pytest
 
 import markerjit
 from tests.support.commands import cli, running
+from tests.support.markers import wait_until_on
 from tests.support.programs import Target
-from tests.support.timing import wait_until
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_what_stays_is_not_gone(program: Target) -> None:
 def test_the_command_says_so(program: Target, build: Path) -> None:
     with running("count", program.pid, "truth_plugin") as process:
         try:
-            wait_until(lambda: "added up" in cli("status", program.pid).stdout, "it is on")
+            wait_until_on(program.pid, lambda: "added up" in cli("status", program.pid).stdout)
             program.ask("call 5")
             unload(program)
             load(program, build)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import markerjit
+from markerjit.arena.find import MAPPING_PATH
 from tests.support.timing import wait_until
 
 
@@ -20,9 +23,22 @@ def modes_of(pid: int) -> dict[str, str | None]:
         }
 
 
+def has_arena(pid: int) -> bool:
+    """Whether an arena is in a process. To see it in the list of its mappings takes a hundredth of
+    what a View takes, so who waits for a marker asks this first."""
+    return MAPPING_PATH in Path(f"/proc/{pid}/maps").read_text()
+
+
+def wait_until_on(pid: int, is_on: Callable[[], Any]) -> None:
+    """Wait until this is true of a process, once an arena is in it. Raises Hangs."""
+    wait_until(lambda: has_arena(pid), "an arena")
+    wait_until(is_on, "it is on", every_s=0.02)
+
+
 def wait_on(pid: int, marker: str, tracer: subprocess.Popen[str]) -> None:
     """Wait until a marker is on; a tracer that has ended will not switch it on. A process that was
     just started may not have its program yet: execve(2) closes descriptors before it maps that."""
+    wait_until(lambda: tracer.poll() is not None or has_arena(pid), "an arena")
     wait_until(lambda: tracer.poll() is not None or modes_of(pid).get(marker), f"{marker} on")
     assert tracer.poll() is None, tracer.communicate()
 

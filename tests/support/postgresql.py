@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,6 +58,19 @@ def postgresql() -> Iterator[Server]:
         yield from _served(Path(name))
 
 
+@cache
+def _database(folder: Path, as_user: tuple[str, ...]) -> Path:
+    """A database that is empty, to be copied: to make one takes as long as most tests."""
+    place = tempfile.TemporaryDirectory(prefix="mj-pg-")
+    atexit.register(place.cleanup)
+    if as_user:
+        shutil.chown(place.name, USER)
+    data = Path(place.name) / "db"
+    made = [*as_user, folder / "initdb", "-D", data, "-A", "trust", "-N", "-U", USER]
+    subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+    return data
+
+
 def _served(directory: Path) -> Iterator[Server]:
     folder = Path(debian(SERVER)).parent
     if not shutil.which("psql"):
@@ -66,8 +81,7 @@ def _served(directory: Path) -> Iterator[Server]:
         shutil.chown(directory, USER)
     data, options = directory / "db", ["-c", "listen_addresses=", "-c", "fsync=off"]
     options += ["-c", "autovacuum=off"]  # its workers commit, too, whenever they like
-    made = [*as_user, folder / "initdb", "-D", data, "-A", "trust", "-N", "-U", USER]
-    subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*as_user, "cp", "-a", _database(folder, tuple(as_user)), data], check=True)
     command = [
         *as_user, SERVER, "-D", data, *options, "-c", f"unix_socket_directories={directory}",
     ]  # fmt: skip

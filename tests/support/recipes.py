@@ -5,27 +5,27 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import markerjit
+from tests.support.commands import facts, running
+from tests.support.markers import has_arena
 from tests.support.timing import wait_until
 
 
 def asked(recipe: str, pid: int, happen: Callable[[], None]) -> list[dict[str, Any]]:
     """The documents that a recipe prints of a process in which something happens meanwhile."""
-    command = [sys.executable, "-m", "markerjit", "recipe", "run", recipe, str(pid), "--json"]
     names = _names(recipe)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with running("recipe", "run", recipe, pid, "--json") as process:
         try:
+            wait_until(lambda: process.poll() is not None or has_arena(pid), "an arena")
             wait_until(lambda: process.poll() is not None or _are_on(pid, names), "it is on")
             happen()
         finally:
             process.send_signal(signal.SIGTERM)
-        printed, _ = process.communicate()
-    assert process.returncode == 0
+        printed, errors = process.communicate()
+    assert process.returncode == 0, errors
     return [json.loads(line) for line in printed.splitlines()]
 
 
@@ -37,8 +37,7 @@ def _are_on(pid: int, names: Sequence[str]) -> bool:
 
 def _names(recipe: str) -> list[str]:
     """The names of the markers that it has on. Those of functions name an object, too."""
-    command = [sys.executable, "-m", "markerjit", "recipe", "show", recipe, "--json"]
-    shown = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    shown = facts("recipe", "show", recipe)
     if shown["command"] == "alloc":
         return ["func:malloc:return", "func:free"]
     first, second = shown["arguments"][:2]

@@ -472,7 +472,7 @@ def _all(threads: Sequence[threading.Thread], do: Callable[[threading.Thread], N
 
 
 @pytest.mark.forks
-@pytest.mark.parametrize("kind", [Kind.ALLOC, Kind.FREE])
+@pytest.mark.parametrize("kind", [Kind.ALLOC, pytest.param(Kind.FREE, marks=pytest.mark.long)])
 def test_a_fork_in_a_step_changes_no_word_of_the_parent_but_behind_a_look(
     build: Path, tmp_path: Path, kind: Kind
 ) -> None:
