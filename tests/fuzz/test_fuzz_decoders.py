@@ -17,9 +17,10 @@ from tests.fuzz.every import HARNESSES
 from tests.fuzz.harness import ACCEPTED, Harness
 from tests.fuzz.inputs import inputs
 from tests.fuzz.steps import at_most
+from tests.support.choice import examples
 
 FURTHER = int(os.environ.get("FUZZ_EXAMPLES", "0"))
-EXAMPLES = FURTHER or 600
+EXAMPLES = FURTHER or examples(600)
 
 LINES, LINES_A_BYTE = 100_000, 200
 """Ten times what any input has needed."""
@@ -36,10 +37,10 @@ def test_real_inputs_are_accepted(harness: Harness) -> None:
 @every_harness
 def test_nothing_but_the_documented_errors_comes_of_any_input(harness: Harness) -> None:
     outcomes: Counter[str] = Counter()
-    examples = EXAMPLES // harness.weight
+    most = EXAMPLES // harness.weight
 
     @settings(
-        max_examples=examples,
+        max_examples=most,
         deadline=None,
         database=None,
         derandomize=not FURTHER,
@@ -53,5 +54,5 @@ def test_nothing_but_the_documented_errors_comes_of_any_input(harness: Harness) 
     run()
 
     print(harness.name, dict(outcomes))
-    assert outcomes[ACCEPTED] > examples // 100, "the inputs do not get past the first check"
-    assert outcomes.total() - outcomes[ACCEPTED] > examples // 100, "the inputs are not hostile"
+    assert outcomes[ACCEPTED] > most // 100, "the inputs do not get past the first check"
+    assert outcomes.total() - outcomes[ACCEPTED] > most // 100, "the inputs are not hostile"

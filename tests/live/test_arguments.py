@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from enum import Enum
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import Mock
@@ -21,8 +22,9 @@ import markerjit
 from markerjit.elf import prototypes
 from markerjit.events.stream import feeds_of
 from markerjit.memory import ProcessMemory, read_maps
+from tests.support.choice import share
 from tests.support.made_records import make_info
-from tests.support.nonsense import CLOCK, call, complaints, of_values, public_functions
+from tests.support.nonsense import CLOCK, NONSENSE, call, complaints, of_values, public_functions
 from tests.support.programs import Target
 from tests.support.shortage import open_descriptors
 
@@ -406,10 +408,11 @@ def open_without_debugging_information() -> set[str]:
 def test_nonsense_is_refused_or_works_and_the_target_is_as_it_was(place: Place) -> None:
     """A number that is no limit of a text killed the target with SIGSEGV."""
     before, open_before = code_of(place.program), open_without_debugging_information()
-    wrong = []
+    wrong, turns = [], count()
     for name, (function, arguments) in right(place).items():
         for argument in arguments:
-            wrong += complaints(name, function, arguments, argument)
+            values = share(NONSENSE, 3, next(turns))
+            wrong += complaints(name, function, arguments, argument, values)
             place.session.disable("*")
 
     assert not wrong, "\n".join(wrong)

@@ -31,7 +31,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Completed
     path = tmp_path_factory.mktemp("bench") / "a.json"
     done = cli_with(
         {"markerjit.apps.bench.toggle.enough.FEWEST": 2},
-        "bench", "toggle", "--seconds", "0.5", "--sites", SITES, "--threads", "3",
+        "bench", "toggle", "--seconds", "0.5", "--sites", SITES, "--threads", "1,3",
         "--json", path, "--html", path.with_suffix(".html"),
     )  # fmt: skip
     return done, path
@@ -64,8 +64,8 @@ def test_every_way_is_switched_on_and_off_in_every_setting(run: dict[str, Any]) 
     }
     calls = list(parts_of(run, "call"))
 
-    assert settings == {(SITES, 3, "busy"), (SITES, 3, "asleep")}
-    assert len(calls) == 2
+    assert settings == {(SITES, 1, "busy"), (SITES, 3, "busy"), (SITES, 3, "asleep")}
+    assert len(calls) == 3
     for way in WAYS:
         for direction in DIRECTIONS:
             name = form_name(way.name, direction)
@@ -118,8 +118,8 @@ def test_the_report_draws_it(
     _, path = kept
     page = path.with_suffix(".html").read_text()
 
-    assert page.count("<svg") >= 8
-    assert f"{SITES} sites, 3 threads that run" in page
+    assert page.count("<svg") >= 12
+    assert f"{SITES} sites, 1 thread that runs" in page
 
 
 def test_a_run_is_compared_with_itself(

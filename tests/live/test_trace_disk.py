@@ -23,10 +23,10 @@ SUFFIXES = [
     ("ctf", 4 << 20),
     ("txt", 1 << 18),
     *(
-        pytest.param(suffix, size, marks=pytest.mark.slow)
-        for suffix, size in (
-            *(("ctf2", 4 << 20), ("arrow", 4 << 20)),
-            *(("pftrace", 1 << 18), ("json", 1 << 18), ("jsonl", 1 << 18)),
+        pytest.param(suffix, size, marks=[pytest.mark.slow, *([pytest.mark.long] * is_long)])
+        for suffix, size, is_long in (
+            *(("ctf2", 4 << 20, True), ("arrow", 4 << 20, False)),
+            *(("pftrace", 1 << 18, False), ("json", 1 << 18, True), ("jsonl", 1 << 18, True)),
         )
     ),
 ]

@@ -27,6 +27,12 @@ from tests.support.server import Truth
 from tests.support.timing import HANG_S, wait_until
 
 SUFFIXES = ["ctf", "ctf2", "parquet", "arrow", "pftrace", "json", "jsonl", "txt"]
+FEWER_SUFFIXES = [
+    suffix
+    if suffix in {"ctf", "parquet", "pftrace", "jsonl"}  # packets, a table, slices and lines
+    else pytest.param(suffix, marks=pytest.mark.long)
+    for suffix in SUFFIXES
+]
 TABLES = {".parquet", ".arrow"}
 DEMO = ROOT / "markerjit" / "_native" / "demo"
 
@@ -413,7 +419,7 @@ def test_several_processes_are_refused_what_they_cannot_have(
 # ---- no more than were asked for -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", FEWER_SUFFIXES)
 def test_file_has_no_more_events_than_were_asked_for(
     target: Callable, tmp_path: Path, suffix: str
 ) -> None:

@@ -186,6 +186,7 @@ def rounds_go_on(program, kind: str) -> bool:
     return True
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("occurrence", [1, 3])  # without an open journal, and with one
 @pytest.mark.parametrize("kind", ["epoll", "futex", "nanosleep", "ppoll"])
 def test_repair_sends_a_thread_back_whose_call_does_not_end(target, left, kind, occurrence):

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
 
 import pytest
 from hypothesis import settings
+
+T = TypeVar("T")
 
 LONG, PRODUCT = "long", "product"
 ALL_EXAMPLES, CHOSEN_EXAMPLES = 100, 25
@@ -24,6 +27,12 @@ def examples(most: int) -> int:
     """How often a property is tried that is worth `most` times: a share of them where the tests are
     chosen, as in the profile of tests/conftest.py."""
     return most * settings.default.max_examples // ALL_EXAMPLES
+
+
+def share(values: Sequence[T], of: int, turn: int) -> Sequence[T]:
+    """What is tried of values one by one, again and again with other things: all of them, or where
+    the tests are chosen each `of`-th, from another one on at each turn."""
+    return values if examples(ALL_EXAMPLES) == ALL_EXAMPLES else values[turn % of :: of]
 
 
 def chosen(items: Iterable[pytest.Item]) -> list[pytest.Item]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -79,11 +79,15 @@ def of_values(folder: Path) -> Table:
 
 
 def complaints(
-    name: str, function: Callable[..., Any], given: Mapping[str, Any], argument: str
+    name: str,
+    function: Callable[..., Any],
+    given: Mapping[str, Any],
+    argument: str,
+    values: Sequence[object] = NONSENSE,
 ) -> Iterator[str]:
     """What is wrong with how a function answers nonsense in place of one of its arguments: an error
     of another kind than the house's, or one without a message."""
-    for value in NONSENSE:
+    for value in values:
         if argument in OF_THE_CALLER and callable(value):
             continue
         try:

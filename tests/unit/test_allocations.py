@@ -29,6 +29,7 @@ from markerjit.patch.request import HeapStep
 from markerjit.probes.recorders import Recorders
 from markerjit.session.allocations import AllocationTrace, AskedAllocations
 from markerjit.session.held import Source
+from tests.support.choice import examples
 from tests.support.own_arena import LONG, RESTARTABLE, SHARED, OwnArena, Slot, geometry_of
 from tests.support.recorder_code import compile_calls, instructions
 
@@ -217,7 +218,7 @@ def left_to_others(draw: st.DrawFn, rows: list[Row]) -> list[Row]:
 
 @pytest.mark.product
 @pytest.mark.parametrize("places", [64, 1 << 10])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_blocks_are_those_of_a_model(own: OwnArena, places: int, data: st.DataObject) -> None:
     rows = data.draw(histories())
@@ -235,7 +236,7 @@ def test_blocks_are_those_of_a_model(own: OwnArena, places: int, data: st.DataOb
     assert copy.threads == len({tid for _, tid, *_ in rows})
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(before=st.integers(0, 90), fails=st.booleans(), rows=histories())
 def test_in_a_table_that_is_full_each_block_is_in_one_number(
     own: OwnArena, before: int, fails: bool, rows: list[Row]

@@ -25,6 +25,7 @@ from markerjit.proc.bpf import (
     run_filters,
 )
 from markerjit.remote import native
+from tests.support.choice import examples
 from tests.support.filters import ERRNO, KILL, answers, container_filter, install
 
 NUMBER = 5000  # no system call: allowed, it is ENOSYS
@@ -109,7 +110,7 @@ def under_any_call(code: list[Instruction]) -> bytes:
     return encode_filter([*guard, *code])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(DRAWN.map(calculation), ARGS)
 def test_a_filter_returns_what_it_returns_in_the_kernel(
     code: list[Instruction], args: tuple[int, ...]
@@ -124,7 +125,7 @@ def test_a_filter_returns_what_it_returns_in_the_kernel(
     assert (action.kind, action.data) == (kernel.kind, kernel.data)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(DRAWN.map(calculation), ARGS, WORDS, st.integers(0, 2**64 - 1))
 def test_the_interpreter_of_the_stop_says_the_same(
     code: list[Instruction], args: tuple[int, ...], number: int, pointer: int

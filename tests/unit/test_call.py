@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from markerjit.abi import CALLS_SIZE, CPU_TSC, CPU_XSAVE, PROBE_COUNTED
 from markerjit.abi import Calls as Calls_
+from tests.support.choice import examples
 from tests.support.own_arena import INT, OwnArena, Slot, calls, cpu_flags
 from tests.support.recorder_code import Calls, instructions
 
@@ -79,7 +80,7 @@ def test_so_many_words_arrive(taken: Taken, count: int) -> None:
     assert taken.counts[0] == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(drawn=st.lists(st.integers(0, (1 << 64) - 1) | st.floats(allow_nan=False), max_size=12))
 def test_any_words_and_doubles_arrive_in_their_order(
     taken: Taken, drawn: list[int | float]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ def marks(source: str) -> Iterator[tuple[str, str, list[ast.expr]]]:
 
 def complaints(source: str) -> list[str]:
     """What is wrong with the marks of a file."""
+    if not re.search(r"mark\.(long|product)", source):
+        return []
     tree = ast.parse(source)
     tests = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     all_marks = list(marks(source))
@@ -116,7 +119,13 @@ def test_table(number, other): ...
 """
 
 
-@pytest.mark.parametrize("processes", [[], ["-n", "1"]], ids=["alone", "by-xdist"])
+@pytest.mark.parametrize(
+    "processes",
+    [
+        pytest.param([], id="alone", marks=pytest.mark.long),
+        pytest.param(["-n", "1"], id="by-xdist"),
+    ],
+)
 def test_the_choice_is_made_where_it_is_asked_for_and_said(
     repo: Path, tmp_path: Path, processes: list[str]
 ) -> None:

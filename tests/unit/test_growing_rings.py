@@ -16,6 +16,7 @@ from markerjit.abi import PAGE, RING_MASK
 from markerjit.events.rings import Rings
 from markerjit.ring.raw import Growth
 from markerjit.ring.types import Options
+from tests.support.choice import examples
 from tests.support.own_arena import LONG, SHARED, WAYS, OwnArena, Slot, geometry_of
 
 STRIDE = 64 * PAGE
@@ -115,7 +116,7 @@ def test_all_rings_together_grow_no_further_than_they_may(build: Path, most: int
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.integers(0, 12 * PER_PAGE), max_size=25))
 def test_each_event_comes_once_or_is_lost_however_it_is_read(
     build: Path, way: str, counts: list[int]

@@ -40,6 +40,7 @@ from markerjit.questions.buckets import Sketch
 from markerjit.questions.latencies import SCALE, WORDS, Side, Timed
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.types import Time
+from tests.support.choice import examples
 from tests.support.own_arena import DOUBLE, LONG, RESTARTABLE, SHARED, OwnArena, Slot, geometry_of
 
 CHARS = CType(TypeClass.CHARS, 8)
@@ -367,7 +368,7 @@ def test_row_of_any_words_is_a_pair_or_left_out(pairing: Callable) -> None:
     begin, end = made.known
     words = made.aggregate.size.slow_words
 
-    @settings(max_examples=200, deadline=None, derandomize=True)
+    @settings(max_examples=examples(200), deadline=None, derandomize=True)
     @given(
         st.lists(st.integers(0, 2**64 - 1), min_size=words, max_size=words),
         *[st.sampled_from([begin, end, 0, 2**32 - 1])] * 2,

@@ -19,6 +19,7 @@ from markerjit.questions.columns import values
 from markerjit.questions.ir import Node, operands
 from markerjit.questions.types import Type
 from markerjit.trace.open import FORMATS, open_trace
+from tests.support.choice import examples
 from tests.support.made_traces import EVENTS, write_trace
 from tests.support.question_columns import columns_of
 from tests.support.question_reference import Values, answer
@@ -141,7 +142,7 @@ def numbers_in(node: Node) -> list[Node]:
 
 
 @settings(
-    max_examples=60, deadline=None, derandomize=True,
+    max_examples=examples(60), deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )  # fmt: skip
 @given(QUESTIONS, st.lists(VALUES_OF_AN_EVENT, min_size=4, max_size=4))

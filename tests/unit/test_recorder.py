@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from markerjit.abi import PAGE, SINCE_TICKS
 from markerjit.model import CType, Event, TypeClass, Value
 from markerjit.ring.types import Options, Time
+from tests.support.choice import examples
 from tests.support.heads import head_of
 from tests.support.own_arena import (
     ASSEMBLED,
@@ -191,7 +192,7 @@ _ARENAS: dict[str, OwnArena] = {}
 
 
 @every_way
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(drawn=arguments, kind=st.sampled_from(list(Time)), tid=st.booleans())
 def test_any_arguments_come_out_as_they_went_in_whichever_are_asked_for(
     way: str, build: Path, drawn: list[tuple[CType, int, bool]], kind: Time, tid: bool

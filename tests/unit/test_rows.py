@@ -21,6 +21,7 @@ from markerjit.ring.types import RecordType, TextState, Time, number_code
 from markerjit.trace import cells, line_formatter, rows
 from markerjit.trace.records import split
 from markerjit.trace.rows import json_lines, text_lines
+from tests.support.choice import examples
 from tests.support.made_traces import BOOL, CHARS, F64, POINTER, WALL_NS, make_batch, make_info
 
 SIGNED, UNSIGNED = TypeClass.SIGNED, TypeClass.UNSIGNED
@@ -150,7 +151,7 @@ def test_lines_are_those_of_each_event(time: Time, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("time", [Time.TSC, Time.NONE])
 @given(st.data(), st.integers(1, 5))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_lines_do_not_depend_on_how_many_are_made_at_once(
     time: Time, data: st.DataObject, most: int
 ) -> None:

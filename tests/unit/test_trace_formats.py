@@ -35,6 +35,7 @@ from markerjit.trace.open import (
 )
 from markerjit.trace.reading import UNKNOWN, Trace
 from markerjit.trace.sink import TraceInfo
+from tests.support.choice import examples
 from tests.support.made_traces import (
     CHARS,
     EVENTS,
@@ -233,7 +234,7 @@ MADE = st.lists(
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(made=MADE, tids=st.lists(st.integers(0, 3), min_size=30, max_size=30))
 def test_any_events_are_read_again(
     suffix: str, made: list[tuple[str, dict[str, Any]]], tids: list[int], tmp_path: Path
@@ -541,7 +542,7 @@ def test_other_files_are_no_traces(suffix: str, content: bytes, tmp_path: Path) 
         assert suffix in ("txt", "jsonl")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(where=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255))
 def test_a_damaged_byte_never_ends_in_a_traceback(
     suffix: str, where: float, byte: int, tmp_path: Path

@@ -17,10 +17,11 @@ from markerjit.events.aggregates import Missed
 from markerjit.model import Signature
 from markerjit.probes import called
 from tests.support.adder import FORMAT, SIGNATURE, Adder
+from tests.support.choice import examples
 from tests.support.own_arena import RESTARTABLE, OwnArena, geometry_of
 
 AGAIN = Signature("again", FORMAT, SIGNATURE.args)
-PROPERTY = settings(max_examples=40, deadline=None, derandomize=True)
+PROPERTY = settings(max_examples=examples(40), deadline=None, derandomize=True)
 KEYS = 128
 """More than are used, and few enough that many are not where they are searched first."""
 
