@@ -19,8 +19,7 @@ from markerjit.probes.asking import (
     scope_of_marker,
 )
 from markerjit.probes.called import Runtime, code_of_call, numbers_of
-from markerjit.probes.question import Gates, make_question
-from markerjit.probes.usual import Places
+from markerjit.probes.question import Gates, Places, make_question
 from markerjit.questions import Lack, Question
 from markerjit.questions.aggregates import Asked as Aggregate
 from markerjit.questions.aggregates import Gathered, Shape, keys_of, parse_aggregate

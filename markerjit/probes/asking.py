@@ -16,7 +16,7 @@ from markerjit.patch.where import Where
 from markerjit.probes.asked_texts import texts_of
 from markerjit.probes.braking import Rows, Words, braking
 from markerjit.probes.computed import TID_OFFSET, Known
-from markerjit.probes.question import NO, Draft, Gates, draft_of, make_question
+from markerjit.probes.question import NO, Draft, Gates, Places, draft_of, make_question
 from markerjit.probes.record import words_to_stack
 from markerjit.probes.selecting import Columns, columns, columns_of, lengths_of
 from markerjit.questions import Lack, Question, Scope, ask, ask_again, scope_of
@@ -128,7 +128,7 @@ def known_of(signature: Signature, process: Process, careful: bool) -> Known:
         arguments.setdefault(CALLER, arguments[hidden(CALLER)])
     return Known(
         arguments, texts_of(signature), process.tid_offset, process.has_clock, careful,
-        is_stub=_IN_STUBS in signature.name,
+        is_stub=_IN_STUBS in signature.name, rseq_offset=process.rows.rseq_offset,
     )  # fmt: skip
 
 
@@ -145,13 +145,14 @@ def recorded_selection(signature: Signature, select: str) -> Columns:
 
 class Behind(NamedTuple):
     """The addresses that the code of a question uses: the probe, and parts of the runtime, the
-    process and the marker's entry. `careful` says how memory is read."""
+    process, the marker's entry and the arena. `careful` says how memory is read."""
 
     probe: int
     gates: Gates
     process: Process
     careful: bool
     words: Words
+    places: Places
 
 
 def code_of(signature: Signature, where: Where, address: int, behind: Behind) -> bytes:
@@ -171,4 +172,4 @@ def code_of(signature: Signature, where: Where, address: int, behind: Behind) ->
         question, signature, words=words, process=behind.process, careful=behind.careful,
         brakes=where.brakes,
     )  # fmt: skip
-    return make_question(draft, address, behind.probe, behind.gates, behind.words)
+    return make_question(draft, address, behind.probe, behind.gates, behind.words, behind.places)

@@ -31,8 +31,8 @@ from markerjit.arena.arena import Arena
 from markerjit.probes.asked_texts import asked_text
 from markerjit.probes.asking import Process
 from markerjit.probes.computed import Computing, Known, Line
-from markerjit.probes.question import NO, Draft, Frame, Gates, make_code
-from markerjit.probes.usual import INTERRUPTED, LABELS, NEEDS, Places, Usual
+from markerjit.probes.question import NO, Draft, Frame, Gates, Places, finished, make_code
+from markerjit.probes.usual import INTERRUPTED, LABELS, NEEDS, SEQUENCE, Usual
 from markerjit.questions.aggregates import KeyPart as Part
 from markerjit.questions.ir import Constant, Node, TextAt, may_be_missing, whole_text
 from markerjit.questions.types import Type
@@ -111,8 +111,10 @@ def draft_of_call(
         *(Line(text, None) for text in (f"{NO}:", *frame.back(), "ret")),  # 6
         *(Line(text, None) for text in (INTERRUPTED if usual else ())),
     ]
-    asked = tuple(final.asked)
-    return Draft(lines, asked, usual.data(), LABELS) if usual else Draft(lines, asked)
+    made = finished(lines, final)
+    if usual is None:
+        return made
+    return made._replace(data=usual.data(), sequences={**made.sequences, SEQUENCE: LABELS})
 
 
 def code_of_call(

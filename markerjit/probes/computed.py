@@ -7,7 +7,8 @@ another operand is computed is in a word of the stack. No instruction can fault:
 at before, and floats are computed under the usual MXCSR, whatever the program has in it.
 
 Texts, memory and the clock are read by the runtime, by way of gates that change rax, rdi, r10 and
-r11. What it is asked of texts stands behind the code.
+r11. What it is asked of texts stands behind the code. A text that is compared with a constant is
+looked at by the code itself where that is simple (compared.py).
 
 What this does not do: the code around an expression, which keeps registers (question.py).
 """
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 
 from markerjit.errors import Unsupported
 from markerjit.probes.asked_texts import TextArgument, encoded, texts_in_memory
+from markerjit.probes.compared import Comparison, argument_of
 from markerjit.questions.ir import (
     Binary,
     Choice,
@@ -82,6 +84,8 @@ class Known(NamedTuple):
                 Memory at a computed address never is: the program may hold a pointer to memory that
                 it has freed, and not follow it
     is_stub     whether the probe is called by a stub, which names its site
+    rseq_offset where from its fs base a thread has its struct rseq; 0: restartable sequences are
+                not used
     """
 
     arguments: Mapping[str, int]
@@ -90,6 +94,7 @@ class Known(NamedTuple):
     has_clock: bool = True
     careful: bool = False
     is_stub: bool = False
+    rseq_offset: int = 0
 
 
 _TIMES, _CPUS = (TIME, hidden(TIME)), (CPU, hidden(CPU))
@@ -125,6 +130,7 @@ class Computing:
         self._missing = ""
         self.lines: list[Line] = []
         self.asked: list[bytes] = []
+        self.compared: list[Comparison] = []
         self.most_words = 0
         self.source = 0
 
@@ -307,8 +313,15 @@ class Computing:
         below = {text: word - self._words // _WORD for text, word in addresses.items()}
         if any(place < _FARTHEST for place in below.values()):
             raise Unsupported("the question is too deep for a text in memory")
-        self._emit(node, f"lea rdi, [rip + text{len(self.asked)}]")
+        index = len(self.asked)
+        compared = self._comparison(index, node)
+        if compared:
+            self._emit(node, *compared.lines(self._words, self._known.rseq_offset))
+            self.compared.append(compared)
+        self._emit(node, f"lea rdi, [rip + text{index}]")
         self._emit(node, f"lea r10, [rsp + {number(self._words)}]", ASK)
+        if compared:
+            self._place(f"answered{index}")
         self.asked.append(encoded(node, self._known.texts, below, careful=self._known.careful))
         self._kept = before
         if any(may_be_missing(text.address) for text in addresses):
@@ -317,6 +330,12 @@ class Computing:
             self._place(missing)
             self._emit(node, "mov eax, 1" if is_missing else "xor eax, eax")
             self._place(behind)
+
+    def _comparison(self, index: int, node: TextTest | Unary) -> Comparison | None:
+        """The comparison that a test of a text is, where the runtime is asked only now and then."""
+        if self._known.careful or not self._known.rseq_offset:
+            return None
+        return Comparison.of(index, node, self._known.texts.get(argument_of(node)))
 
     def _keep(self, node: Node, register: str) -> int:
         """Keep a register in a word. Returns the word's number, from rsp."""

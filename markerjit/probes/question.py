@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
-from markerjit.abi import CALL_WORDS, SHAPE_FLOATS
+from markerjit.abi import CALL_WORDS, PART_AGGREGATES, PART_READABLE, SHAPE_FLOATS
 from markerjit.probes.braking import Words
 from markerjit.probes.computed import ASK, CLOCK, LOAD, STACK, Computing, Known, Line
 from markerjit.probes.recorder import SEQUENCE
@@ -53,22 +53,41 @@ _ALIKE = 64
 _OWN_CALL = 2
 """Words of a call before its arguments, without the return address: the shape and the slot."""
 _NO_WORDS = Words()
-_SEQUENCE = "sequence"
 _WIDE = {
     "eax": "rax", "al": "rax", "ecx": "rcx", "cl": "rcx", "edx": "rdx", "edi": "rdi",
     "r11d": "r11",
 }  # fmt: skip
 
 
+class Places(NamedTuple):
+    """The addresses in an arena that the code uses: where it begins, the entries of aggregates, the
+    word that says whether the process is alive, and the pages that are known to be readable."""
+
+    arena: int = 0
+    aggregates: int = 0
+    alive: int = 0
+    readable: int = 0
+
+    @classmethod
+    def of(cls, arena: Arena) -> Self:
+        """Those of an arena."""
+        parts = arena.geometry.parts
+        aggregates, readable = parts[PART_AGGREGATES].offset, parts[PART_READABLE].offset
+        return cls(arena.base, arena.base + aggregates, arena.alive, arena.base + readable)
+
+
+_NO_PLACES = Places()
+
+
 class Draft(NamedTuple):
     """The code of a question, and what it asks of texts, which stands behind it. Its `data` does,
-    too, by name; and a restartable sequence, named `sequence`, of which the labels are given: where
-    it begins, where it ends, and where it goes on when it was interrupted."""
+    too, by name; and so do its restartable `sequences`, of which the labels are given: where each
+    begins, where it ends, and where it goes on when it was interrupted."""
 
     lines: list[Line]
     asked: tuple[bytes, ...] = ()
     data: Mapping[str, bytes] = {}
-    sequence: tuple[str, str, str] | None = None
+    sequences: Mapping[str, tuple[str, str, str]] = {}
 
 
 class Gates(NamedTuple):
@@ -109,7 +128,15 @@ def draft_of(
         *(Line(text, None) for text in to_probe),  # 3
         *(Line(text, None) for text in (f"{NO}:", *frame.back(), "ret")),  # 4
     ]
-    return Draft(lines, tuple(final.asked))
+    return finished(lines, final)
+
+
+def finished(lines: Sequence[Line], computing: Computing) -> Draft:
+    """The code with what its comparisons have behind it."""
+    compared = computing.compared
+    behind = [Line(text, None) for each in compared for text in each.interrupted()]
+    sequences = {each.sequence: each.labels for each in compared}
+    return Draft([*lines, *behind], tuple(computing.asked), sequences=sequences)
 
 
 def _compute(
@@ -203,11 +230,17 @@ class Frame(NamedTuple):
 
 
 def make_question(
-    draft: Draft, address: int, probe: int, gates: Gates, words: Words = _NO_WORDS
+    draft: Draft,
+    address: int,
+    probe: int,
+    gates: Gates,
+    words: Words = _NO_WORDS,
+    places: Places = _NO_PLACES,
 ) -> bytes:
     """The code at an address, a multiple of eight, before a probe, with what it asks of texts
     behind it. Raises WronglyAssembled."""
-    return make_code(draft, address, {"probe": probe, **gates._asdict(), **words._asdict()}, {})
+    names = {**gates._asdict(), **places._asdict(), **words._asdict()}
+    return make_code(draft, address, {"probe": probe, **names}, {})
 
 
 def make_code(
@@ -217,13 +250,11 @@ def make_code(
     each at a multiple of eight. Raises WronglyAssembled."""
     asked = {f"text{index}": asked for index, asked in enumerate(draft.asked)}
     data = {**asked, **draft.data, **more}
-    if draft.sequence:
-        data[_SEQUENCE] = bytes(SEQUENCE.size)
+    data |= dict.fromkeys(draft.sequences, bytes(SEQUENCE.size))
     made = _anywhere(tuple(line.text for line in draft.lines), (*names, *data))
-    if draft.sequence:
-        start, end, interrupted = (made.labels[label] for label in draft.sequence)
-        sequence = SEQUENCE.pack(0, 0, address + start, end - start, address + interrupted)
-        data[_SEQUENCE] = sequence
+    for name, labels in draft.sequences.items():
+        start, end, interrupted = (made.labels[label] for label in labels)
+        data[name] = SEQUENCE.pack(0, 0, address + start, end - start, address + interrupted)
     places = dict(names)
     size = len(made.code)
     behind = b""

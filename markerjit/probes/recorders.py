@@ -366,7 +366,7 @@ class Recorders:
         """What a question has of the process and its entry, before a probe of the runtime's."""
         from markerjit.probes.asking import Behind, Process
         from markerjit.probes.braking import Words
-        from markerjit.probes.question import Gates
+        from markerjit.probes.question import Gates, Places
 
         arena = self.arena
         has_rate = probe.question is not None and probe.question.brakes.at_most is not None
@@ -378,6 +378,7 @@ class Recorders:
             Process.of(arena, ticks_per_s),
             careful,
             Words.of(arena, marker),
+            Places.of(arena),
         )
 
     def _need_adding(

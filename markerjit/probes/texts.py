@@ -53,12 +53,12 @@ class Registers(NamedTuple):
 _OF_RECORDER = Registers("r13", "rbx", "r14", "r14d", "r15")
 
 
-def known_page(registers: Registers) -> Iterator[str]:
-    """Go to `slow` unless the page of an address is known to be readable."""
+def known_page(registers: Registers, slow: str = "slow") -> Iterator[str]:
+    """Go to the label `slow` unless the page of an address is known to be readable."""
     address, window, tag, half, table = registers
     yield f"mov rax, {address}"
     yield f"shr rax, {number(_ADDRESS_BITS)}"
-    yield "jne slow"
+    yield f"jne {slow}"
     yield f"mov rax, {address}"
     yield f"shr rax, {number(_PAGE_BITS)}"
     yield f"mov {tag}, rax"
@@ -68,7 +68,7 @@ def known_page(registers: Registers) -> Iterator[str]:
     yield f"or {tag}, {window}"
     yield f"lea {table}, [rip + readable]"
     yield f"cmp {tag}, qword ptr [{table} + rax*8]"
-    yield "jne slow"
+    yield f"jne {slow}"
 
 
 def put_text(index: int, at: int, limit: int) -> Iterator[str]:

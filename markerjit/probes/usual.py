@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from markerjit.abi import (
     AGGREGATE_SIZE,
@@ -31,14 +31,12 @@ from markerjit.abi import (
     HASH_STEP,
     MISSED,
     OP_STRING,
-    PART_AGGREGATES,
-    PART_READABLE,
     RSEQ_CPU,
     RSEQ_SEQUENCE,
-    RSEQ_SIGNATURE,
     AggregateEntry,
     AskedText,
 )
+from markerjit.probes.compared import interrupted
 from markerjit.probes.recorder import offset_of_thread
 from markerjit.probes.texts import PAGE_MASK, Registers, known_page, window
 from markerjit.questions.buckets import PARTS_BITS, Scale
@@ -46,42 +44,18 @@ from markerjit.questions.types import Type
 from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import number, plus
 
-if TYPE_CHECKING:
-    from markerjit.arena.arena import Arena
-
 NEEDS = ("rax", "rcx", "rdx", "rdi", "r10", "r11")
 """Registers that have to be saved around the code."""
 LABELS = ("usual", "added", "interrupted")
 """The labels where the sequence begins and ends, and where it goes on when it was interrupted."""
-INTERRUPTED = (
-    # The kernel jumps only to what has the signature before it. Here it is the operand of an
-    # instruction that is never executed, so that disassemblers keep in step. [librseq]
-    f"nop dword ptr [rip + {number(RSEQ_SIGNATURE)}]",
-    f"{LABELS[2]}:",
-    "jmp slow",
-)
+INTERRUPTED = interrupted(LABELS[2], "slow")
 """Behind all other code."""
+SEQUENCE = "sequence"
+"""The name of the sequence."""
 
 _WORD = 8
 _PAGE = Registers("r10", "r11", "rcx", "ecx", "rdx")
 _ALL = (1 << 64) - 1
-
-
-class Places(NamedTuple):
-    """The addresses in an arena that the code uses: where it begins, the entries of aggregates, the
-    word that says whether the process is alive, and the pages that are known to be readable."""
-
-    arena: int = 0
-    aggregates: int = 0
-    alive: int = 0
-    readable: int = 0
-
-    @classmethod
-    def of(cls, arena: Arena) -> Self:
-        """Those of an arena."""
-        parts = arena.geometry.parts
-        aggregates, readable = (parts[PART_AGGREGATES].offset, parts[PART_READABLE].offset)
-        return cls(arena.base, arena.base + aggregates, arena.alive, arena.base + readable)
 
 
 class NumberPart(NamedTuple):
@@ -173,15 +147,15 @@ class Usual(NamedTuple):
         return made
 
     def lines(self, room: int, arguments: int) -> Iterator[str]:
-        """The code, up to where an event has been added, and then what a slow one needs before the
-        runtime is called. It goes on at the label `no`, or behind itself for the runtime. `room` is
-        where from rsp its words are, `arguments` where the marker's are."""
+        """The code, which goes on at the label `no` where the event has been added, and behind
+        itself, at `slow`, where it has not. `room` is where from rsp its words are, `arguments`
+        where the marker's are."""
         places = self._texts_at(room)
         cpu = f"dword ptr fs:[{offset_of_thread(self.rseq_offset + RSEQ_CPU)}]"
         if self.missing_at:
             yield f"cmp qword ptr [rsp{plus(_WORD * (self.missing_at - 1))}], 0"
             yield "jne slow"
-        yield "lea rdx, [rip + sequence]"  # 1
+        yield f"lea rdx, [rip + {SEQUENCE}]"  # 1
         yield f"mov qword ptr fs:[{offset_of_thread(self.rseq_offset + RSEQ_SEQUENCE)}], rdx"
         yield f"{LABELS[0]}:"
         yield f"mov edi, {cpu}"

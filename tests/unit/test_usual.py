@@ -1,5 +1,6 @@
 """What is added without a call of the runtime (markerjit/probes/usual.py), told apart from what is
-added with one: by a second marker of the same question, whose code calls a bare return instead."""
+added with one: by a second marker of the same question, whose code calls a bare return instead. An
+event that is interrupted needs the call, so now and then one of that marker is not added."""
 
 from __future__ import annotations
 
@@ -24,6 +25,9 @@ AGAIN = Signature("again", FORMAT, SIGNATURE.args)
 PROPERTY = settings(max_examples=examples(40), deadline=None, derandomize=True)
 KEYS = 128
 """More than are used, and few enough that many are not where they are searched first."""
+
+TIMES = 5
+"""Events of which one at least is not interrupted."""
 
 INTEGERS = st.one_of(
     st.integers(-(2**63), 2**63 - 1), st.integers(-70, 70),
@@ -121,7 +125,7 @@ def test_keys_of_the_usual_case_are_those_of_the_runtime(
 def test_buckets_of_the_usual_case_are_those_of_the_runtime(
     both: Callable[..., Both], what: str
 ) -> None:
-    """Each value is added by both, so each bucket has all of them twice."""
+    """Each value is added by both, so each bucket has all of them twice, but for a few."""
     made = both(what)
     values: list[int] = []
     made.whole.hit(1, 1)
@@ -138,10 +142,13 @@ def test_buckets_of_the_usual_case_are_those_of_the_runtime(
     expected: Counter[int] = Counter()
     scale = made.whole.shape.scale
     assert scale
-    for value in (1, *values, *values):
+    for value in values:
         (bucket,) = (n for n in range(scale.size) if within(value, *scale.bounds(n)))
         expected[bucket] += 1
-    assert row.answer.counts == expected
+    (first,) = (n for n in range(scale.size) if within(1, *scale.bounds(n)))
+    more = Counter(row.answer.counts) - expected - Counter([first])
+    assert more <= expected
+    assert more.total() > 0.95 * len(values)
 
 
 def test_keys_are_found_wherever_they_were_entered(own: OwnArena) -> None:
@@ -150,13 +157,16 @@ def test_keys_are_found_wherever_they_were_entered(own: OwnArena) -> None:
     for _ in range(10):
         made = Both(own, "count()", "key", None, keys=16)
         keys = [numbers.getrandbits(63) for _ in range(16)]
-        for adder in (made.whole, made.usual):
-            for key in (*keys, 1):  # the last one has no room
-                adder.hit(key)
+        for key in keys:
+            made.whole.hit(key)
+            for _ in range(TIMES):
+                made.usual.hit(key)
+        made.whole.hit(1)  # has no room
 
         answers = made.whole.answers()
         made.free()
-        assert {row.key: row.answer for row in answers.rows} == {(key,): 2 for key in keys}
+        assert {row.key for row in answers.rows} == {(key,) for key in keys}
+        assert all(2 <= row.answer <= 1 + TIMES for row in answers.rows)
         assert answers.missed == Missed(full=1)
 
 
@@ -206,11 +216,14 @@ def test_marker_without_an_aggregate_adds_nothing(own: OwnArena, both: Callable[
 def test_condition_is_asked_first(both: Callable[..., Both]) -> None:
     made = both("count()", where='key > 3 and half > 1.5 and text == "yes"')
     made.whole.hit(4, half=2.0, text=b"yes")
-    for key, half, text in ((4, 2.0, b"yes"), (3, 2.0, b"yes"), (4, 1.0, b"yes"), (4, 2.0, b"no")):
+    for key, half, text in ((3, 2.0, b"yes"), (4, 1.0, b"yes"), (4, 2.0, b"no")):
         made.usual.hit(key, half=half, text=text)
+    assert [row.answer for row in made.whole.answers().rows] == [1]
 
+    for _ in range(TIMES):
+        made.usual.hit(4, half=2.0, text=b"yes")
     (row,) = made.whole.answers().rows
-    assert row.answer == 2
+    assert 2 <= row.answer <= 1 + TIMES
 
 
 def shown(text: bytes) -> str:
