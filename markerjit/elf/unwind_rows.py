@@ -129,12 +129,72 @@ def _entry_rows(cie: Cie, instructions: bytes) -> EntryRows:
     as_entered: list[bool] = []
     is_cut = False
     try:
-        for offset, cfa, _, _ in _rows_of(cie, instructions):
+        if not cie.is_usual:
+            raise ValueError("distances of another unit")
+        for offset, is_entry in _entry_bounds(instructions, _first(cie.rows).cfa):
             offsets.append(offset)
-            as_entered.append(cfa == _ENTRY)
+            as_entered.append(is_entry)
     except (IndexError, ValueError):
         is_cut = True
     return EntryRows(tuple(offsets), tuple(as_entered), is_cut)
+
+
+def _entry_bounds(data: bytes, cfa: tuple[int, int] | bytes) -> Iterator[tuple[int, bool]]:
+    """Of each row of `_rows` the offset, and whether the stack pointer is there what it was at the
+    entry. Half of what a plan asks of a program is this, and the rules of registers say nothing of
+    it."""
+    saved: list[tuple[int, int] | bytes] = []
+    at = offset = 0
+    end = len(data)
+    while at < end:
+        opcode = data[at]
+        at += 1
+        kind = opcode >> 6
+        if kind == _ADVANCE:
+            yield offset, cfa == _ENTRY
+            offset += opcode & 0x3F
+        elif kind == _OFFSET:
+            if data[at] < 0x80:
+                at += 1
+            else:
+                _, at = uleb(data, at)
+        elif kind == _RESTORE or opcode == _NOP:
+            continue
+        elif opcode == _DEF_CFA_OFFSET:
+            distance, at = uleb(data, at)
+            cfa = _register(cfa), distance
+        elif opcode == _REMEMBER:
+            saved.append(cfa)
+        elif opcode == _RESTORE_STATE:
+            cfa = saved.pop()
+        elif opcode in _ADVANCES:
+            yield offset, cfa == _ENTRY
+            size = _ADVANCES[opcode]
+            offset += int.from_bytes(data[at : at + size], "little")
+            at += size
+        else:
+            cfa, at = _seldom(opcode, data, at, cfa)
+    yield offset, cfa == _ENTRY
+
+
+def _seldom(
+    opcode: int, data: bytes, at: int, cfa: tuple[int, int] | bytes
+) -> tuple[tuple[int, int] | bytes, int]:
+    """The CFA behind one of the other opcodes, and the offset behind that."""
+    if opcode == _DEF_CFA:
+        register, at = uleb(data, at)
+        distance, at = uleb(data, at)
+        return (register, distance), at
+    if opcode == _DEF_CFA_REGISTER:
+        register, at = uleb(data, at)
+        if isinstance(cfa, bytes):
+            raise ValueError("a register for an expression")
+        return (register, cfa[1]), at
+    if opcode == _DEF_CFA_EXPRESSION:
+        return _block(data, at)
+    if opcode == _ARGUMENTS_SIZE:
+        return cfa, uleb(data, at)[1]
+    return cfa, _rule(opcode, data, at)[2]
 
 
 @lru_cache(maxsize=256)

@@ -22,9 +22,10 @@ import itertools
 from array import array
 from bisect import bisect_left
 from enum import Enum
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from markerjit.elf.code_pointers import code_pointers
 from markerjit.elf.function_names import FunctionNames, function_names
@@ -33,11 +34,12 @@ from markerjit.elf.image import PF_X, PT_LOAD, FileImage, Segment
 from markerjit.elf.landing_pads import landing_pads
 from markerjit.elf.restartable import restartable_sequences
 from markerjit.elf.unwind_rows import entry_rows
+from markerjit.spans.alone import Alone, functions_alone
 from markerjit.spans.straight import NOTHING, Straight, straight
 from markerjit.spans.tables import table_targets
 from markerjit.tuples import NamedTuple
 from markerjit.x86.flow import Flow, Flows, flow, has_operand
-from markerjit.x86.forms import NEAR_LENGTH
+from markerjit.x86.forms import NEAR_LENGTH, jumps_always
 from markerjit.x86.windows import (
     Candidates,
     absolute_operands,
@@ -70,6 +72,10 @@ class TargetKind(Enum):
 
     def __str__(self) -> str:
         return self.value
+
+
+_INDIRECT = TargetKind.TABLE, TargetKind.POINTER
+"""What indirect jumps go by."""
 
 
 class Target(NamedTuple):
@@ -105,11 +111,13 @@ class Code:
     functions  their bounds
     names      their symbols
     straight   openings that are known already
+    alone      functions whose exits are known already, by their starts
     """
 
     functions: Functions
     names: FunctionNames
     straight: Straight
+    alone: dict[int, Alone]
 
     def __init__(self, image: FileImage) -> None:
         """Raises NoFunctions, MemoryFault."""
@@ -138,6 +146,8 @@ class Code:
         self._known = {kind: in_order(targets) for kind, targets in known.items()}
         self._restartable = restartable_sequences(image)
         self.straight = NOTHING
+        self.alone = {}
+        self.jumped_from = cache(self._jumped_from)  # many functions may end in the same one
         self._decoded: Flows | None = None
         self._arrivals: array[int] | None = None
         self._returns: array[int] | None = None
@@ -163,13 +173,18 @@ class Code:
         all_arrivals = np.sort(np.concatenate(arrivals))
         self._arrivals = in_order(all_arrivals)
         self._decoded = flows
-        functions, _, ends, _ = flows.returned_to()
+        functions, _, _, ends, _ = flows.returned_to()
         own = self.functions.indices(ends - 1) == functions
         self._returns = in_order(np.sort(ends[own]))
         texts = [(text.address, text.code) for text in self._texts]
         parts = [each.targets for each in self._from_parts]
+        lead_inside = self._lead_inside()
+        explained = self._explained(flows, lead_inside)
         self.straight = straight(
-            self.functions, flows, texts, all_arrivals, parts, self._restartable
+            self.functions, flows, texts, all_arrivals, explained, self._restartable
+        )
+        self.alone = functions_alone(
+            self.functions, self.names, flows, (explained, lead_inside), parts
         )
 
     def read(self, address: int, size: int) -> bytes:
@@ -252,6 +267,22 @@ class Code:
         ]
         return [*filter(None, itertools.starmap(self._jump, candidates))]
 
+    def _jumped_from(self, start: int) -> frozenset[int] | None:
+        """The functions whose conditional jumps lead to the start of a function; None where
+        anything else may lead there."""
+        if any(into.kind is not TargetKind.BRANCH for into in self.targets(start, start + 1)):
+            return None
+        jumps = self.jumps_into(start, start + 1)
+        if any(jump.is_call or self._is_always(jump) for jump in jumps):
+            return None
+        return frozenset(jump.function for jump in jumps)
+
+    def _is_always(self, jump: Jump) -> bool:
+        """Whether a direct jump is unconditional."""
+        starts = self.flow(jump.function).starts
+        start = next(at for at in range(jump.end - 1, jump.end - 16, -1) if at in starts)
+        return jumps_always(self.read(start, jump.end - start))
+
     def gaps(self, low: int, high: int) -> list[range]:
         """The bytes between functions, as far as a jump fits there, in low..high."""
         starts, ends = self.functions.starts, self.functions.ends
@@ -278,13 +309,29 @@ class Code:
         inside = [at for at in self.flow(function).jumps if not self.is_entry_row(at)]
         return not inside or self.leads_inside(function)
 
+    def _lead_inside(self) -> NDArray[np.bool_]:
+        """Of each function, what `leads_inside` says."""
+        starts, ends = self.functions.starts, self.functions.ends
+        lead = np.zeros(len(starts), bool)
+        for kind in _INDIRECT:
+            places = np.frombuffer(self._known[kind], np.int64)
+            lead |= np.searchsorted(places, starts + 1) < np.searchsorted(places, ends)
+        return lead
+
+    def _explained(self, flows: Flows, lead_inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Of each function, what `is_explained` says."""
+        explained = np.ones(len(self.functions), bool)
+        jumps = flows.jumps(through_slots=False)
+        leaving = ~lead_inside[jumps.functions]
+        of, starts = jumps.functions[leaving].tolist(), jumps.starts[leaving].tolist()
+        for function, at in zip(of, starts, strict=True):
+            explained[function] &= self.is_entry_row(at)
+        return explained
+
     def leads_inside(self, function: int) -> bool:
         """Whether a jump table or a pointer leads behind the start of a function."""
         start, end = int(self.functions.starts[function]), int(self.functions.ends[function])
-        return any(
-            _between(self._known[kind], start + 1, end)
-            for kind in (TargetKind.TABLE, TargetKind.POINTER)
-        )
+        return any(_between(self._known[kind], start + 1, end) for kind in _INDIRECT)
 
     def _candidates(self, low: int, high: int) -> list[tuple[int, int]]:
         """Target and end of all bytes that could be a branch to low..high."""
@@ -359,7 +406,7 @@ class Code:
 
 def _possible(functions: Functions, flows: Flows, candidates: Candidates) -> Candidates:
     """The candidates without those in decoded code that end with no branch to the same place."""
-    sources, _, ends, targets = flows.branches()
+    sources, _, _, ends, targets = flows.branches()
     own = functions.indices(ends - 1) == sources  # a function may lie inside another one
     order = np.argsort(ends[own])
     ends, targets = np.append(ends[own][order], -1), np.append(targets[own][order], -1)

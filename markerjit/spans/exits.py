@@ -31,7 +31,8 @@ from enum import Enum
 
 from markerjit.abi import PAGE
 from markerjit.model import Memory
-from markerjit.spans.code import Code, Jump, TargetKind
+from markerjit.spans.alone import COLD, MOST_PARTS, Alone
+from markerjit.spans.code import Code
 from markerjit.spans.openings import (
     Closed,
     Opening,
@@ -48,9 +49,7 @@ from markerjit.x86.forms import NEAR_LENGTH, SHORT_LENGTH, is_near_jump, jumps_a
 from markerjit.x86.jumps import jump_target
 from markerjit.x86.run import whole_instructions
 
-_MOST_PARTS = 64
-_COLD = ".cold"
-"""The mark in the names of parts."""
+_NOWHERE = -1, -1
 _LEADING = 16
 """Instructions before an exit that are looked at: five bytes are needed."""
 
@@ -131,10 +130,11 @@ def has_bytes_of_entry(exits: Exits, leaving: Exit) -> bool:
 def exits_of(code: Code, address: int) -> Exits:
     """The exits of the function that is entered at this address."""
     entry = best_opening(code, address)
-    alone = code.straight.alone.get(address)
-    if alone and all(map(code.is_entry_row, alone.returns)):
-        returns = [(at, ExitKind.RETURN) for at in alone.returns]
-        return Exits(entry, tuple(_opened(code, entry, returns)), again=alone.again)
+    alone = code.alone.get(address)
+    if alone and _is_left_by(code, alone):
+        known = [(at, ExitKind.RETURN) for at in alone.returns]
+        known += [(at, ExitKind.TAIL) for at in alone.tails]
+        return Exits(entry, tuple(_opened(code, entry, known)), again=alone.again)
     try:
         bodies = _bodies(code, address)
         exits = [each for body in bodies for each in _exits(code, body, bodies)]
@@ -142,6 +142,12 @@ def exits_of(code: Code, address: int) -> Exits:
         return Exits(entry, (), left.reason, left.at)
     again = _begins_again(code, address, bodies)
     return Exits(entry, tuple(_opened(code, entry, exits)), again=again)
+
+
+def _is_left_by(code: Code, alone: Alone) -> bool:
+    """Whether the stack pointer is that of the entry at all exits, and at no other jump."""
+    leaves, stays = (*alone.returns, *alone.tails), alone.jumps
+    return all(map(code.is_entry_row, leaves)) and not any(map(code.is_entry_row, stays))
 
 
 def _begins_again(code: Code, address: int, bodies: list[int]) -> bool:
@@ -160,7 +166,7 @@ def _bodies(code: Code, address: int) -> list[int]:
         raise _Left(Unbounded.NOT_COVERED, address)
     bodies = [first]
     for body in bodies:  # which grows
-        if len(bodies) > _MOST_PARTS:
+        if len(bodies) > MOST_PARTS:
             raise _Left(Unbounded.PARTS, address)
         _check(code, body)
         for part in _parts_beside(code, body, bodies):
@@ -208,20 +214,9 @@ def _is_part_of(code: Code, other: int | None, target: int, body: int) -> bool:
     start = int(functions.starts[other])
     names = code.names.names.get(start, ())
     if target != start or names:
-        return target == start and all(_COLD in name for name in names)
-    if any(into.kind is not TargetKind.BRANCH for into in code.targets(start, start + 1)):
-        return False
-    jumps = code.jumps_into(start, start + 1)
-    return all(
-        jump.function == body and not jump.is_call and not _is_always(code, jump) for jump in jumps
-    )
-
-
-def _is_always(code: Code, jump: Jump) -> bool:
-    """Whether a direct jump is unconditional."""
-    starts = code.flow(jump.function).starts
-    start = next(at for at in range(jump.end - 1, jump.end - 16, -1) if at in starts)
-    return jumps_always(code.read(start, jump.end - start))
+        return target == start and all(COLD in name for name in names)
+    sources = code.jumped_from(start)
+    return sources is not None and sources <= {body}
 
 
 def _check_own(code: Code, part: int, bodies: list[int]) -> None:
@@ -298,10 +293,10 @@ def _best(code: Code, at: int, low: int) -> Opening | Closed:
     """The best opening of an exit that changes no byte before `low`."""
     if at in code.straight.tails:
         return Opening(Way.TARGET, at, code.read(at, NEAR_LENGTH), NEAR_LENGTH, (), ())
-    start = code.straight.returns.get(at, low - 1)
+    start, end = code.straight.exits.get(at, _NOWHERE)
     if start >= low:
         way = Way.PADDING if start == at else Way.BEFORE
-        return Opening(way, start, code.read(start, at + 1 - start), NEAR_LENGTH, (), ())
+        return Opening(way, start, code.read(start, end - start), NEAR_LENGTH, (), ())
     turned_down: list[TurnedDown] = []
     for opening in _ways(code, at, low):
         if isinstance(opening, Opening):

@@ -26,7 +26,7 @@ from markerjit.x86.windows import CALL_NEAR, TWO_BYTES, words_at
 Addresses = NDArray[np.int64]
 
 _BRANCHES = ("j", "call", "loop", "xbegin")
-_BRANCH, _JUMP, _RETURN, _RETURNED_TO, _DIRECT, _IMPORT = 1, 2, 4, 8, 16, 32
+_BRANCH, _JUMP, _RETURN, _RETURNED_TO, DIRECT, _IMPORT = 1, 2, 4, 8, 16, 32
 _TOGETHER = 1 << 15
 """Bytes of functions that are decoded by one call."""
 _PADDINGS = 4096
@@ -96,11 +96,11 @@ class Flows:
 
     def branches(self) -> Transfers:
         """The direct branches."""
-        return self._transfers(self.insns.kinds & _DIRECT > 0)
+        return self._transfers(self.insns.kinds & DIRECT > 0)
 
     def leaps(self) -> Transfers:
         """Those that are no calls."""
-        return self._transfers(self.insns.kinds & (_DIRECT | _RETURNED_TO) == _DIRECT)
+        return self._transfers(self.insns.kinds & (DIRECT | _RETURNED_TO) == DIRECT)
 
     def returns(self) -> Transfers:
         """The returns, which have no target."""
@@ -114,31 +114,26 @@ class Flows:
         rows = self.insns.leading[chosen]
         starts = self.insns.starts[rows]
         ends = starts + self.insns.sizes[rows]
-        return Transfers(
-            self.functions_of(rows), starts, ends, self.insns.targets[chosen].view(np.int64)
-        )
+        targets = self.insns.targets[chosen].view(np.int64)
+        return Transfers(self.functions_of(rows), rows, starts, ends, targets)
 
     def functions_of(self, rows: Addresses) -> Addresses:
         """The places of the functions that these instructions are in."""
         return np.searchsorted(self.rows, rows, "right") - 1
 
-    def have_jumps(self, *, through_slots: bool) -> NDArray[np.bool_]:
-        """Whether each function has indirect jumps; with those that are through a slot of their own
-        or without."""
-        kinds = self.insns.kinds & (_JUMP | _DIRECT | _IMPORT)
-        jumps = kinds == _JUMP
-        if through_slots:
-            jumps |= kinds == _JUMP | _IMPORT
-        has = np.zeros(len(self.ends), bool)
-        has[self.functions_of(self.insns.leading[jumps])] = True
-        return has
+    def jumps(self, *, through_slots: bool) -> Transfers:
+        """The indirect jumps, which have no target: those that are through a slot of their own, or
+        the others."""
+        kinds = self.insns.kinds & (_JUMP | DIRECT | _IMPORT)
+        return self._transfers(kinds == (_JUMP | _IMPORT if through_slots else _JUMP))
 
 
 class Transfers(NamedTuple):
-    """Transfers of control, as columns: the places of the functions that they are in, where they
-    start and end, and their targets."""
+    """Transfers of control, as columns: the places of the functions that they are in, their rows
+    among the instructions, where they start and end, and their targets."""
 
     functions: Addresses
+    rows: Addresses
     starts: Addresses
     ends: Addresses
     targets: Addresses
@@ -185,7 +180,7 @@ def _flow(insns: Instructions, address: int) -> Flow:
             returns.append(end)
         if kind & _RETURN:
             rets.append(start)
-        if kind & _DIRECT:
+        if kind & DIRECT:
             branches[end] = target
             if not kind & _RETURNED_TO:
                 leaps.append((start, target))
@@ -274,7 +269,7 @@ def _columns(insns: NDArray[np.void]) -> Instructions:
     is_branch, is_number = kinds & _BRANCH > 0, (letters >= b"0") & (letters <= b"9")
     (direct,) = (is_branch & is_number).nonzero()
     (others,) = (is_branch & ~is_number).nonzero()
-    kinds[direct] |= _DIRECT
+    kinds[direct] |= DIRECT
     targets = np.zeros(len(kinds), np.uint64)
     targets[direct] = _targets(insns, leading[direct])
     operands = insns["op_str"][leading[others]].tolist()

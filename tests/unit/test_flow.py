@@ -153,7 +153,7 @@ def test_flows_decoded_together_are_those_of_each_function(bodies: list[tuple[in
 
     assert [flows.at(place) for place in range(len(bodies))] == expected
     assert flows.ends.tolist() == [each.end for each in expected]
-    functions, _, ends, targets = flows.branches()
+    functions, _, _, ends, targets = flows.branches()
     columns = (column.tolist() for column in (functions, ends, targets))
     signed = [(place, end, target - (target >> 63 << 64)) for place, end, target in branches]
     assert list(zip(*columns, strict=True)) == signed

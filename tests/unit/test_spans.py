@@ -203,6 +203,11 @@ in_displacement:
     ret
     end reads_itself
 
+    begin reads_far
+    mov global(%rip), %rax
+    ret
+    end reads_far
+
     begin dead_behind
     xor %eax, %eax
     ret
@@ -377,15 +382,19 @@ def test_columns_say_of_each_place_what_its_values_say(code: Code) -> None:
 def test_usual_shapes_are_known_before_they_are_asked_for(
     labels: dict[str, int], expecting: Code
 ) -> None:
-    entries, returns, tails, alone = expecting.straight
+    entries, exits, tails = expecting.straight
+    ret = labels["short"] + 2
 
     assert entries[labels["plain"]] == 8
+    assert entries[labels["reads_far"]] == 7  # its operand is far away
     assert labels["entered"] not in entries  # something leads into it
+    assert labels["reads_itself"] not in entries
     assert labels["short"] not in entries
-    assert returns[labels["short"] + 2] == labels["short"] + 2  # padding is behind it
-    assert labels["plain"] in alone
-    assert labels["handed_on"] not in alone
+    assert exits[ret] == (ret, ret + 1)  # padding is behind it
     assert tails == {labels["handed_on"] + 12}
+    assert labels["plain"] in expecting.alone
+    assert expecting.alone[labels["handed_on"]].tails == (labels["handed_on"] + 12,)
+    assert labels["unknown"] not in expecting.alone  # where its indirect jump leads
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ from typing import cast
 import pytest
 from elftools.dwarf.callframe import FDE
 from elftools.elf.elffile import ELFFile
+from hypothesis import given
+from hypothesis import strategies as st
 
 from markerjit.elf.functions import OMITTED, Cie, Functions
 from markerjit.elf.image import FileImage
-from markerjit.elf.unwind_rows import is_entry_row
+from markerjit.elf.unwind_rows import Row, entry_rows, is_entry_row, rows_of
 
 LIBC = Path("/usr/lib/x86_64-linux-gnu/libc.so.6")
 FUNCTIONS = 400
@@ -49,6 +51,35 @@ def test_rows_that_are_not_understood_say_nothing() -> None:
     functions = SimpleNamespace(starts=[0x1000], index=lambda _: 0, rules=lambda _: rules)
 
     assert not is_entry_row(cast("Functions", functions), 0x1002)
+
+
+OPCODES = st.sampled_from(
+    [
+        *(b"\x41", b"\x02\x05", b"\x04\1\0\0\0", b"\x86\x02", b"\x83\x81\x01", b"\xc6", b"\0"),
+        *(b"\x0e\x10", b"\x0e\x08", b"\x0a", b"\x0b", b"\x0c\x06\x10", b"\x0c\x07\x08"),
+        *(b"\x0f\x01\x50", b"\x0f\x09\x50", b"\x10\x06\x01\x50", b"\x2e\x10", b"\x07\x10"),
+        *(b"\x0d\x06", b"\x09\x06\x03", b"\x1d"),
+    ]
+)
+
+
+@given(rows=st.lists(OPCODES | st.binary(max_size=3), max_size=12).map(b"".join))
+def test_entry_rows_are_those_of_all_rules(rows: bytes) -> None:
+    """They are read by themselves, as far as both can be read."""
+    rules = Cie(OMITTED, b"\x0c\x07\x08\x90\x01", is_usual=True), rows
+    functions = cast("Functions", SimpleNamespace(rules=lambda _: rules))
+    expected: list[Row] = []
+    is_cut = False
+    try:
+        expected.extend(rows_of(functions, 0))
+    except (IndexError, ValueError):
+        is_cut = True
+
+    known = entry_rows(functions, 0)
+
+    assert known.offsets == tuple(row.offset for row in expected)
+    assert known.as_entered == tuple(row.cfa == (7, 8) for row in expected)
+    assert known.is_cut == is_cut
 
 
 def test_nothing_is_known_outside_of_functions(tmp_path: Path) -> None:
