@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Self
 
-from markerjit.abi import OP_STRING, RSEQ_CPU, RSEQ_SEQUENCE, RSEQ_SIGNATURE
+from markerjit.abi import OP_BYTES, OP_STRING, RSEQ_CPU, RSEQ_SEQUENCE, RSEQ_SIGNATURE
 from markerjit.probes.asked_texts import TextArgument
 from markerjit.probes.recorder import offset_of_thread
 from markerjit.probes.texts import PAGE_MASK, Registers, known_page, window
@@ -33,24 +33,26 @@ _PAGE = Registers("r10", "rdi", "r11", "r11d", "rdx")
 
 class Comparison(NamedTuple):
     """A comparison of the argument `arg` with these bytes, which the text begins with where the
-    answer is yes; a whole text is compared with its NUL. `at` tells comparisons apart."""
+    answer is yes; where `whole`, it also ends with them. It `has_length` where the argument before
+    it is how many bytes it has at most. `at` tells comparisons apart."""
 
     at: int
     arg: int
     bytes: bytes
+    whole: bool
+    has_length: bool
 
     @classmethod
     def of(cls, at: int, node: TextTest | Unary, text: TextArgument | None) -> Self | None:
         """The comparison that a test is; None where it is another."""
         constant = constant_of(node)
-        if constant is None or text is None or text.op != OP_STRING or b"\0" in constant:
+        if constant is None or text is None or text.op not in (OP_STRING, OP_BYTES):
             return None
         assert isinstance(node, TextTest)
-        if node.operator == "==":
-            constant += b"\0"
-        if not constant or len(constant) > min(text.limit, LONGEST):
+        whole, has_length = node.operator == "==", text.op == OP_BYTES
+        if b"\0" in constant or len(constant) + whole > min(text.limit, LONGEST):
             return None
-        return cls(at, text.arg, constant)
+        return cls(at, text.arg, constant, whole, has_length)
 
     @property
     def labels(self) -> tuple[str, str, str]:
@@ -68,7 +70,9 @@ class Comparison(NamedTuple):
         rdx, rdi, r10 and r11, too."""
         begun, compared, _ = self.labels
         slow, differs = f"ask{self.at}", f"differs{self.at}"
-        size = -(-len(self.bytes) // _WORD) * _WORD
+        # The NUL behind a text with a length is looked at by itself, and only within the length.
+        compared_bytes = self.bytes + b"\0" * (self.whole and not self.has_length)
+        size = -(-(len(self.bytes) + self.whole) // _WORD) * _WORD
         yield f"lea rdx, [rip + {self.sequence}]"  # 1
         yield f"mov qword ptr fs:[{offset_of_thread(rseq_offset + RSEQ_SEQUENCE)}], rdx"
         yield f"{begun}:"
@@ -82,14 +86,26 @@ class Comparison(NamedTuple):
         yield f"and eax, {number(PAGE_MASK)}"
         yield f"cmp eax, {number(PAGE_MASK + 1 - size)}"
         yield f"ja {slow}"
-        for offset in range(0, len(self.bytes), _WORD):  # 3
-            word = self.bytes[offset : offset + _WORD]
+        if self.has_length:
+            length = f"dword ptr [rsp + {number(arguments + _WORD * (self.arg - 1))}]"
+            yield f"mov edi, {length}"
+            yield "test edi, edi"
+            yield f"js {slow}"
+            yield f"cmp edi, {number(len(self.bytes))}"
+            yield f"jb {differs}"
+        for offset in range(0, len(compared_bytes), _WORD):  # 3
+            word = compared_bytes[offset : offset + _WORD]
             behind = 8 * (_WORD - len(word))
             yield f"mov rax, qword ptr [r10{plus(offset)}]"
             if behind:
                 yield f"shl rax, {number(behind)}"
             yield f"movabs r11, {number(int.from_bytes(word, 'little') << behind)}"
             yield "cmp rax, r11"
+            yield f"jne {differs}"
+        if self.has_length and self.whole:
+            yield f"cmp edi, {number(len(self.bytes))}"
+            yield f"je {compared}"
+            yield f"cmp byte ptr [r10{plus(len(self.bytes))}], 0"
             yield f"jne {differs}"
         yield f"{compared}:"
         yield "mov eax, 1"

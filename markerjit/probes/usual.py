@@ -30,6 +30,7 @@ from markerjit.abi import (
     HASH_FACTOR,
     HASH_STEP,
     MISSED,
+    OP_BYTES,
     OP_STRING,
     RSEQ_CPU,
     RSEQ_SEQUENCE,
@@ -55,6 +56,8 @@ SEQUENCE = "sequence"
 
 _WORD = 8
 _PAGE = Registers("r10", "r11", "rcx", "ecx", "rdx")
+_LENGTH = _PAGE.window
+"""The register with the bytes that are left of a text with a length."""
 _ALL = (1 << 64) - 1
 
 
@@ -79,22 +82,24 @@ class ConstantPart(NamedTuple):
 class TextPart(NamedTuple):
     """A part of a key that is an argument: which one, the most bytes it has in the key, and the
     words. Where it `is_cut`, what is behind these bytes is not in the key; otherwise it is longer
-    than the key allows."""
+    than the key allows. It `has_length` where the argument before it is how many bytes it has at
+    most."""
 
     arg: int
     most: int
     words: int
     is_cut: bool
+    has_length: bool
 
     @classmethod
     def of(cls, asked: AskedText, words: int) -> Self | None:
-        """A text as the runtime takes it. None where it does not end with a NUL, or is no
-        beginning."""
+        """A text as the runtime takes it. None where it is of another kind, or is no beginning."""
         is_cut = asked.high < asked.limit
         most = asked.high if is_cut else asked.limit
-        if asked.op != OP_STRING or asked.low or most > _WORD * (words - 1):
+        is_other = asked.op not in (OP_STRING, OP_BYTES)
+        if is_other or asked.low or most > _WORD * (words - 1):
             return None
-        return cls(asked.arg, most, words, is_cut)
+        return cls(asked.arg, most, words, is_cut, asked.op == OP_BYTES)
 
     @property
     def room(self) -> int:
@@ -197,13 +202,20 @@ class Usual(NamedTuple):
 
     def _copies(self, places: dict[int, int], arguments: int) -> Iterator[str]:
         """Each text with its length before it, and zeros up to the end of its last word."""
-        if places:
-            yield from ("rdtsc", "shl rdx, 0x20", "or rax, rdx", *window(_PAGE.window))
+        has_window = False
         for at, _, part in self._placed():
             if isinstance(part, TextPart):
+                if not has_window:
+                    yield from ("rdtsc", "shl rdx, 0x20", "or rax, rdx", *window(_PAGE.window))
                 yield f"mov r10, qword ptr [rsp + {number(arguments + _WORD * part.arg)}]"
                 yield from known_page(_PAGE)
+                if part.has_length:
+                    length = number(arguments + _WORD * (part.arg - 1))
+                    yield f"mov {_LENGTH}d, dword ptr [rsp + {length}]"
+                    yield f"test {_LENGTH}d, {_LENGTH}d"
+                    yield "js slow"
                 yield from _copy(at, part, places[at])
+                has_window = not part.has_length  # both are in the same register
 
     def _hash(self, places: dict[int, int]) -> Iterator[str]:
         """mj_hash of the key, into rcx. A word that is 0 adds nothing."""
@@ -350,6 +362,7 @@ def _copy(index: int, text: TextPart, to: int) -> Iterator[str]:
     and its length before them. Each text has an `index`.
 
     The lowest bit of `(word - ones) & ~word & highs` is that of the first byte that is 0 [Mycroft].
+    Where a length or a cut ends the text, the bit of the byte behind is set.
     """
     yield "mov ecx, r10d"  # the last offset at which a word may begin, or one below 0
     yield "not ecx"
@@ -372,8 +385,16 @@ def _copy(index: int, text: TextPart, to: int) -> Iterator[str]:
         yield f"jne whole{index}"
         yield f"bts rdx, {number(8 * more + 7)}"
         yield f"whole{index}:"
+    if text.has_length:
+        yield f"cmp {_LENGTH}d, {number(_WORD)}"
+        yield f"jae within{index}"
+        yield f"lea {_LENGTH}d, [{_LENGTH}*8 + 7]"
+        yield f"bts rdx, {_LENGTH}"
+        yield f"within{index}:"
     yield "test rdx, rdx"
     yield f"jne last{index}"
+    if text.has_length:
+        yield f"sub {_LENGTH}d, {number(_WORD)}"
     yield f"mov qword ptr [rsp + rdi{plus(to + _WORD)}], rax"
     yield f"add edi, {number(_WORD)}"
     yield f"cmp edi, {number(text.most)}"

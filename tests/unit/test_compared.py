@@ -5,6 +5,7 @@ then one of that marker's is not met."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +14,10 @@ import pytest
 from markerjit.abi import CODE_SIZE
 from markerjit.model import Signature
 from markerjit.probes import called
-from tests.support.adder import FORMAT, SIGNATURE, Adder
-from tests.support.own_arena import RESTARTABLE, OwnArena, geometry_of
+from tests.support.adder import SIGNATURE, Adder
+from tests.support.own_arena import CHARS, INT, RESTARTABLE, OwnArena, geometry_of
 
-AGAIN = Signature("again", FORMAT, SIGNATURE.args)
+OF_LENGTH = Signature("sized", "text %.*s", (INT, CHARS))
 NO = b"\x31\xc0\xc3"  # xor eax, eax; ret
 LETTERS = "abcdefghijklmnopqrstuvwxyz" * 3
 LENGTHS = (1, 6, 7, 8, 9, 15, 16, 17, 63)
@@ -33,8 +34,9 @@ def own() -> OwnArena:
 class Asked:
     """Events that meet a condition, by a marker as it is, and by one whose code asks nobody."""
 
-    def __init__(self, own: OwnArena, where: str) -> None:
-        self.whole = Adder(own, "count()", where=where)
+    def __init__(self, own: OwnArena, where: str, signature: Signature = SIGNATURE) -> None:
+        self.whole = Adder(own, "count()", where=where, signature=signature)
+        again = signature._replace(name="again")
         returns_no = own.arena.base + own.arena.store.read(0, CODE_SIZE).index(NO)
         real = called.runtime_of
 
@@ -44,14 +46,17 @@ class Asked:
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(called, "runtime_of", without)
-            self.alone = Adder(own, "count()", where=where, signature=AGAIN)
+            self.alone = Adder(own, "count()", where=where, signature=again)
 
-    def met(self, text: bytes | None) -> tuple[int, int]:
+    def met(self, text: bytes | None, length: int | None = None) -> tuple[int, int]:
         """How many of `TIMES` events with a text meet the condition, of both markers."""
         before = self._counts()
         for _ in range(TIMES):
-            self.whole.hit(text=text)
-            self.alone.hit(text=text)
+            for adder in (self.whole, self.alone):
+                if length is None:
+                    adder.hit(text=text)
+                else:
+                    adder.slot.hit(ctypes.c_int(length), ctypes.c_char_p(text))
         return tuple(now - then for now, then in zip(self._counts(), before, strict=True))
 
     def _counts(self) -> list[int]:
@@ -102,6 +107,27 @@ def test_beginning_is_that_of_python(asked: Callable[[str], Asked], length: int)
         whole, alone = made.met(text)
         assert whole == (TIMES if text.startswith(constant.encode()) else 0), text
         assert (0 < alone <= TIMES) if whole else alone == 0, text
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("operator", ["==", "startswith"])
+def test_text_with_a_length_ends_there_or_at_its_nul(
+    own: OwnArena, length: int, operator: str
+) -> None:
+    constant = LETTERS[:length]
+    is_whole = operator == "=="
+    where = f'text == "{constant}"' if is_whole else f'text.startswith("{constant}")'
+    made = Asked(own, where, OF_LENGTH)
+
+    for data in likely(constant):
+        for most in {-1, 0, length - 1, length, length + 1, 200}:
+            text = data if most < 0 else data[:most]
+            met = text == constant.encode() if is_whole else text.startswith(constant.encode())
+            whole, alone = made.met(data, most)
+            assert whole == (TIMES if met else 0), (text, most)
+            if most >= 0:
+                assert (0 < alone <= TIMES) if met else alone == 0, (text, most)
+    made.free()
 
 
 @pytest.mark.parametrize("where", ['"yes" == text', 'text == ""', 'not text != "yes"'])

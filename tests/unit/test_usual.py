@@ -4,6 +4,7 @@ event that is interrupted needs the call, so now and then one of that marker is 
 
 from __future__ import annotations
 
+import ctypes
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -17,11 +18,11 @@ from markerjit.abi import AGGREGATES, CODE_SIZE
 from markerjit.events.aggregates import Missed
 from markerjit.model import Signature
 from markerjit.probes import called
-from tests.support.adder import FORMAT, SIGNATURE, Adder
+from tests.support.adder import SIGNATURE, Adder
 from tests.support.choice import examples
-from tests.support.own_arena import RESTARTABLE, OwnArena, geometry_of
+from tests.support.own_arena import CHARS, INT, RESTARTABLE, OwnArena, geometry_of
 
-AGAIN = Signature("again", FORMAT, SIGNATURE.args)
+OF_LENGTH = Signature("sized", "text %.*s more %s", (INT, CHARS, CHARS))
 PROPERTY = settings(max_examples=examples(40), deadline=None, derandomize=True)
 KEYS = 128
 """More than are used, and few enough that many are not where they are searched first."""
@@ -49,9 +50,11 @@ class Both:
     nothing is added that needs the runtime."""
 
     def __init__(
-        self, own: OwnArena, what: str, by: str | None, where: str | None, *, keys: int
-    ) -> None:
-        self.whole = Adder(own, what, by=by, where=where, keys=keys)
+        self, own: OwnArena, what: str, by: str | None, where: str | None, *, keys: int,
+        signature: Signature = SIGNATURE,
+    ) -> None:  # fmt: skip
+        self.whole = Adder(own, what, by=by, where=where, keys=keys, signature=signature)
+        again = signature._replace(name="again")
         with pytest.MonkeyPatch.context() as patched:
             real = called.runtime_of
             code = own.arena.store.read(0, CODE_SIZE)
@@ -61,7 +64,7 @@ class Both:
                 return real(*args, **rest)._replace(aggregate=returns)
 
             patched.setattr(called, "runtime_of", without)
-            self.usual = Adder(own, what, by=by, where=where, signature=AGAIN)
+            self.usual = Adder(own, what, by=by, where=where, signature=again)
         own.arena.markers.set_aggregate(self.usual.marker, self.whole.aggregate.ticket)
 
     def free(self) -> None:
@@ -118,6 +121,28 @@ def test_keys_of_the_usual_case_are_those_of_the_runtime(
     # That a page can be read is known for less than a millisecond (abi.h, MJ_READABLE_WINDOW).
     least = 0.5 if by and "text" in by else 0.95
     assert sum(counted.values()) > least * sum(twice.values())
+    assert answers.missed == Missed()
+
+
+@pytest.mark.parametrize("by", ["text", "text[:6]", "text, more"])
+def test_text_with_a_length_ends_there_or_at_its_nul(own: OwnArena, by: str) -> None:
+    made = Both(own, "count()", by, None, keys=KEYS, signature=OF_LENGTH)
+    truth: Counter[tuple[str, ...]] = Counter()
+    for data in (b"abcdefghijklmnop", b"abcdefgh", b"abc", b""):
+        for length in (-1, *range(len(data) + 2), 100):
+            text = data if length < 0 else data[:length]
+            key = (shown(text[:6] if by == "text[:6]" else text),)
+            truth[(*key, "more") if by.endswith("more") else key] += 1
+            arguments = ctypes.c_int(length), ctypes.c_char_p(data), ctypes.c_char_p(b"more")
+            for adder in (made.whole, made.usual) * TIMES:  # the one finds the page for the other
+                adder.slot.hit(*arguments)
+
+    answers = made.whole.answers()
+    made.free()
+    counted = {row.key: row.answer for row in answers.rows}
+    assert counted.keys() == truth.keys()
+    for key, hits in truth.items():
+        assert (TIMES + 1) * hits <= counted[key] <= 2 * TIMES * hits
     assert answers.missed == Missed()
 
 
@@ -215,15 +240,13 @@ def test_marker_without_an_aggregate_adds_nothing(own: OwnArena, both: Callable[
 
 def test_condition_is_asked_first(both: Callable[..., Both]) -> None:
     made = both("count()", where='key > 3 and half > 1.5 and text == "yes"')
-    made.whole.hit(4, half=2.0, text=b"yes")
-    for key, half, text in ((3, 2.0, b"yes"), (4, 1.0, b"yes"), (4, 2.0, b"no")):
-        made.usual.hit(key, half=half, text=text)
-    assert [row.answer for row in made.whole.answers().rows] == [1]
+    for adder in (made.whole, made.usual) * TIMES:
+        for key, half, text in ((3, 2.0, b"yes"), (4, 1.0, b"yes"), (4, 2.0, b"no")):
+            adder.hit(key, half=half, text=text)
+        adder.hit(4, half=2.0, text=b"yes")
 
-    for _ in range(TIMES):
-        made.usual.hit(4, half=2.0, text=b"yes")
     (row,) = made.whole.answers().rows
-    assert 2 <= row.answer <= 1 + TIMES
+    assert TIMES < row.answer <= 2 * TIMES
 
 
 def shown(text: bytes) -> str:
