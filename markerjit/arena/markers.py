@@ -23,7 +23,8 @@ from markerjit.model import Mode, RemoteAddress
 from markerjit.ring.raw import Store
 from markerjit.tuples import NamedTuple
 
-_NUMBERS = {mode: number for number, mode in enumerate(Mode, 1)}
+NUMBERS = {mode: number for number, mode in enumerate(Mode, 1)}
+"""How an entry says the mode of its marker; 0: off."""
 _ENTRIES = 512
 """So many of the table's are read at a time."""
 _PLACE = struct.Struct("<II")
@@ -274,7 +275,7 @@ class Markers:
         entry = self.entry(marker) if known is None else known
         when = int(time.time()) if since is None else since
         who = os.getpid() if by is None else by
-        fields = (when, who, _NUMBERS[mode]) if mode else (0, 0, 0)
+        fields = (when, who, NUMBERS[mode]) if mode else (0, 0, 0)
         if self._table.is_current:
             since, by, number = fields
             words = _SWITCHED.pack(since, by, entry.id, entry.argc, number)
@@ -292,7 +293,7 @@ class Markers:
             for marker, entry, mode, since in changes:
                 self.note_switched(marker, mode, since=since, by=by, held=held, known=entry)
             return
-        pack, numbers = _SWITCHED.pack, _NUMBERS
+        pack, numbers = _SWITCHED.pack, NUMBERS
         self._table.write_each(
             "since",
             [

@@ -15,7 +15,8 @@ from markerjit.remote import native
 _MOST = 4096
 _EACH = struct.Struct("<5Q2I")
 """struct mj_mapping."""
-_SHARED_CODE = 4 | 8
+CODE = 4
+SHARED_CODE = 4 | 8
 """Permissions, as of `struct mj_mapping`: that can be executed, and is shared."""
 
 
@@ -51,10 +52,9 @@ def are_told(mapped: bytes, places: Iterable[tuple[int, int, int, int]]) -> bool
     ]
 
 
-def are_as_seen(maps: int, seen: bytes, *, shared_code: bool = False) -> bool:
+def are_as_seen(maps: int, seen: bytes, kind: int = 0) -> bool:
     """Whether the mappings are as `Mappings.now` has told of the process whose /proc/PID/maps is
-    open as `maps`: to open it takes as long as to ask. With `shared_code` only mappings that
-    can be executed and are shared are compared, as arenas are."""
+    open as `maps`: to open it takes as long as to ask for some. With a `kind` only mappings with
+    these permissions are compared: CODE, or SHARED_CODE, as arenas are."""
     count = len(seen) // ctypes.sizeof(native.NativeMapping)
-    kind = _SHARED_CODE if shared_code else 0
     return bool(native.library().mj_mapped_as(maps, seen, count, kind))

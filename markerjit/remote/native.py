@@ -140,6 +140,8 @@ class NativeTarget(ctypes.Structure):
         ("rseq_offset", ctypes.c_int64),
         ("trap", ctypes.c_uint64),
         ("seen_trap", ctypes.c_uint64),
+        ("is_private", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
     ]
 
 

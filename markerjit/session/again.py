@@ -3,129 +3,145 @@
 All that a switch asks a process about is known from the last time that it was made. So it is asked,
 under the lock, whether that is still the same:
 
-    1  the process lives, and has the mappings of the last look. Into our own process no object was
-       loaded, and none unloaded, and it has the same arenas: a Python process has a hundred
+    1  the process lives, and has the mappings of the last look that can be executed: without one
+       more no object has come, and without one less none has gone. Into our own process no object
+       was loaded, and none unloaded, and it has the same arenas: a Python process has a hundred
        mappings and more, and to ask for all of them would take longer than the rest
     2  each of its threads was asked for filters, or has none
     3  the control block of the arena is the same. So the journal is empty, there is no reader, no
-       deadline, no aggregate, no probe in C, and no marker or head more than before
-    4  the rings are as they were, and so is the marker's entry, but for what switches write
-    5  heads and slots: the native part compares them before it writes
+       deadline, no aggregate, no probe in C, and no marker more than before. The table of patches
+       has changed by our own breakpoints alone
+    4  the rings are as they were, and so are the markers' entries, but for what switches write
+    5  breakpoints that are to be removed are ours, and a thread can be borrowed that is asked for
+       their handler
+    6  heads and slots: the native part compares them before it writes, and where they are mapped
 
 The rest is as in any switch (switch.py): the pages that could be read are forgotten, the edits are
-in the journal while they are applied, and the entry says what has become of the marker.
+in the journal while they are applied, and the entries say what has become of the markers.
 
 Where anything is different nothing is done here. The ordinary way makes the switch, or says why it
 cannot be made.
 
-What this does not do: switches of several markers, of breakpoints, of sites with stubs, and those
-for which a thread is borrowed.
+What this does not do: switches of sites with instructions that other sites have, too, or with an
+arena of the parent, and in our own process breakpoints and foreign sites.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import struct
 import time
+from collections.abc import Mapping
 
 from markerjit.abi import (
     CONTROL,
     JOURNAL_EMPTY,
     NO_LIMIT,
     RING_LIMIT,
+    TRAP_INSTALLED,
     Control,
     JournalHead,
-    MarkerEntry,
 )
 from markerjit.arena.arena import Arena
+from markerjit.arena.entry_runs import EntryRun
 from markerjit.arena.journal import Journal
-from markerjit.arena.markers import Noted, Switched
+from markerjit.arena.markers import Switched, runs
 from markerjit.arena.readable import forget_pages
-from markerjit.errors import MarkerError, NotPermitted, UnexpectedBytes
+from markerjit.errors import MarkerError, NotPermitted, Refused, UnexpectedBytes
+from markerjit.model import Edit
 from markerjit.patch.apply import Applied, apply
 from markerjit.patch.prepared import Prepared
+from markerjit.proc.cgroup import frozen_by
 from markerjit.proc.owner import NOBODY, from_entry
 from markerjit.remote import native
-from markerjit.remote.mappings import are_as_seen
+from markerjit.remote.mappings import CODE, SHARED_CODE, are_as_seen
 from markerjit.session.target import Seen
 from markerjit.session.turn import Turn, Turns
 
-_JOURNAL = slice(
-    Control.journal.offset + JournalHead.state.size,
-    Control.journal.offset + ctypes.sizeof(JournalHead),
+_MOST_MARKERS = 4096
+"""Their entries are read and written whole."""
+_CHANGING = (
+    (Control.patches_changed.offset, Control.units_used.offset),
+    (
+        Control.journal.offset + JournalHead.state.size,
+        Control.journal.offset + ctypes.sizeof(JournalHead),
+    ),
 )
-"""What our own last switch has left there behind the word that says that it is empty."""
-_WRITTEN = (
-    (MarkerEntry.since.offset, MarkerEntry.id.offset),
-    (MarkerEntry.mode.offset, MarkerEntry.asks.offset),
-    (MarkerEntry.hits_before.offset, MarkerEntry.counted.offset),
-)
-"""What switches write into an entry: since when, by whom, how, and what was counted before."""
-_COUNTS_BEFORE = struct.Struct("<QQ")
-_COUNT = struct.Struct("<QQ")
-_WORD = 1 << 64
+"""What our own switches leave in the control block: how often the table of patches was changed,
+which is asked for itself, and what stands in the journal behind the word that says that it is
+empty."""
 
 
 def again(turn: Turn, turns: Turns, arena: Arena, prepared: Prepared) -> Again | None:
     """A switch that was just made, to be made once more. None for one that has to be asked about
     anew each time."""
     seen, plan = turn.seen, prepared.plan
-    is_known = seen.mapped is not None and not (seen.arenas.unfinished or seen.opened)
+    is_known = seen.mapped is not None and not seen.arenas.unfinished
     is_alone = is_known and tuple(seen.arenas.open) == (arena,) and arena.is_current
-    is_special = bool(
-        prepared.planted or plan.traps or plan.untraps or plan.carries or plan.left_out
-    )
-    borrows = plan.strategy.borrows and not turn.target.own  # a thread that has to run
-    if not is_alone or is_special or borrows or turns.has_filters or len(prepared.switched) != 1:
+    # The table of a parent's arena may change, too; and with sites that share instructions it
+    # depends on the others what may be opened.
+    is_special = len(seen.tables) > 1 or bool(plan.carries or plan.left_out)
+    if not is_alone or is_special or turn.target.sharing() or turns.has_filters:
+        return None
+    has_traps = bool(plan.traps or plan.untraps or prepared.planted)
+    if turn.target.own and (has_traps or seen.opened):
+        return None
+    if plan.strategy.borrows and not turn.target.own:  # a thread that has to run
         return None
     control = arena.control.now()
+    if plan.traps and not (plan.strategy.stops and control.trap_installed == TRAP_INSTALLED):
+        return None
     is_quiet = control.journal.state == JOURNAL_EMPTY and from_entry(control.reader) == NOBODY
     if not is_quiet or any(
         (control.reading, control.until_ns, control.aggregates_made, control.stacks,
          control.data_used)
     ):  # fmt: skip
         return None
-    ((marker, change),) = prepared.switched.items()
-    entry = arena.markers.entry(marker)
-    alone = list(arena.markers.with_hash(int(entry.name_hash))) == [marker]
-    if not alone or change.calling or change.before is not None:
+    if not _are_plain(arena, prepared.switched):
         return None
-    if entry.held or entry.calling or entry.asks or entry.until_ns:
-        return None
-    return Again(turn, turns, arena, prepared, marker, change)
+    return Again(turn, turns, arena, prepared)
+
+
+def _are_plain(arena: Arena, switched: Mapping[int, Switched]) -> bool:
+    """Whether each of these markers has no other entry, and only counts or records."""
+    if not 0 < len(switched) <= _MOST_MARKERS:
+        return False
+    entries = arena.markers.entries_of(switched)
+    alike = arena.markers.with_hashes(int(entry.name_hash) for entry in entries.values())
+    for (marker, entry), others in zip(entries.items(), alike, strict=True):
+        change = switched[marker]
+        if [*others] != [marker] or change.calling or change.before is not None:
+            return False
+        if entry.held or entry.calling or entry.asks or entry.until_ns:
+            return False
+    return True
 
 
 class Again:
-    """A switch of one marker, to be made once more. Made by `again`."""
+    """A switch to be made once more. Made by `again`."""
 
-    def __init__(
-        self,
-        turn: Turn,
-        turns: Turns,
-        arena: Arena,
-        prepared: Prepared,
-        marker: int,
-        change: Switched,
-    ) -> None:
+    def __init__(self, turn: Turn, turns: Turns, arena: Arena, prepared: Prepared) -> None:
         self._target = turn.target
         self._turns = turns
         self._arena = arena
         self._prepared = prepared
-        self._marker = marker
-        self._change = change
-        self._objects = turn.seen.objects
+        self._objects, self._opened = turn.seen.objects, turn.seen.opened
+        self._heads = arena.patches.heads
         self._loads = turns.loads
-        self._process = turn.native_target(prepared.mapped)
+        self._asks_for_trap = bool(prepared.plan.traps)
+        self._process = turn.native_target(prepared.mapped, borrowing=self._asks_for_trap)
+        self._process.is_private = True
+        if self._asks_for_trap:
+            self._process.needs_sigtrap = True
+            self._process.trap, self._process.seen_trap = arena.trap_places
         self._journal = Journal(arena)
-        geometry = arena.geometry
-        self._limit_at = geometry.head_offset(0) + RING_LIMIT
-        self._entry_at = geometry.markers.at(marker)
-        self._counts_at = [geometry.count_offset(ring, marker) for ring in range(geometry.rings)]
+        self._limit_at = arena.geometry.head_offset(0) + RING_LIMIT
+        self._runs = [
+            (EntryRun(arena, run), [prepared.switched[marker].mode for marker in run])
+            for run in runs(prepared.switched)
+        ]
         self._control = self._control_now()
-        entry = self._entry_now()
-        self._entry = _unwritten(entry)
-        self._known = MarkerEntry.from_buffer_copy(entry)
+        self._parts = [run.parts(run.read()) for run, _ in self._runs]
 
     def make(self) -> Applied | None:
         """Make it. None where something is not as it was: then nothing was done. Raises what a
@@ -136,71 +152,77 @@ class Again:
             if not locked:
                 return None
             try:
-                entry = self._entry_if_same(target.seen)
-                if entry is None:
+                entries = self._entries_if_same(target.seen)
+                if entries is None:
                     return None
-                counted = self._counted() if self._change.mode else (0, 0)
+                counted = [
+                    run.counted(of_run) if any(modes) else ()
+                    for (run, modes), of_run in zip(self._runs, entries, strict=True)
+                ]
             except (MarkerError, OSError):
                 return None
             forget_pages(target.memory, self._arena)
-            prepared = self._prepared
-            try:
-                applied = apply(
-                    prepared.plan, self._process, self._journal, prepared.packed, prepared.changes
-                )
-            except (UnexpectedBytes, NotPermitted):  # it is undone; a tracer is named by a turn
-                return None
-            self._note(entry, counted)
+            applied = self._applied()
+            if applied:
+                now, us = int(time.time()), os.getpid()
+                noted = zip(self._runs, entries, counted, strict=True)
+                for (run, modes), of_run, counts in noted:
+                    run.note(of_run, modes, since=now, by=us, counted=counts)
             return applied
 
-    def _entry_if_same(self, seen: Seen) -> bytes | None:
-        """The marker's entry, where all is as it was."""
-        target, store = self._target, self._arena.store
-        is_known = seen.objects is self._objects and seen.arenas.own is self._arena
-        if not is_known or seen.mapped is None or seen.opened or seen.arenas.unfinished:
+    def _applied(self) -> Applied | None:
+        prepared = self._prepared
+        self._process.move_count = 0
+        try:
+            return apply(
+                prepared.plan, self._process, self._journal, prepared.packed, prepared.changes,
+                self._copies,
+            )  # fmt: skip
+        except (UnexpectedBytes, NotPermitted, Refused):  # it is undone, and a turn says why
             return None
-        if not target.memory.alive():
+
+    def _copies(self, edit: Edit) -> Mapping[int, int]:
+        """Where a thread may go on that stands inside an edit."""
+        if not self._opened:
+            return {}
+        from markerjit.session.copies import copies_inside  # decodes and assembles
+
+        return copies_inside(self._target, edit)
+
+    def _entries_if_same(self, seen: Seen) -> list[bytes] | None:
+        """The markers' entries, where all is as it was."""
+        target, arena = self._target, self._arena
+        is_known = seen.objects is self._objects and seen.arenas.own is arena
+        if not is_known or seen.mapped is None or seen.opened is not self._opened:
+            return None
+        if seen.arenas.unfinished or not target.memory.alive():
             return None
         if target.own and native.own_loads() != self._loads:
             return None
-        maps = target.memory.maps_fileno()
-        if not are_as_seen(maps, seen.mapped, shared_code=target.own):
+        kind = SHARED_CODE if target.own else CODE
+        if not are_as_seen(target.memory.maps_fileno(), seen.mapped, kind):
             return None
         self._turns.check_filters()
         if self._turns.has_filters or self._control_now() != self._control:
             return None
-        if store.read(self._limit_at, 8) == NO_LIMIT.to_bytes(8, "little"):
+        if arena.store.read(self._limit_at, 8) == NO_LIMIT.to_bytes(8, "little"):
             return None
-        entry = self._entry_now()
-        return entry if _unwritten(entry) == self._entry else None
+        if not self._has_its_breakpoints():
+            return None
+        entries = [run.read() for run, _ in self._runs]
+        parts = [run.parts(of_run) for (run, _), of_run in zip(self._runs, entries, strict=True)]
+        return entries if parts == self._parts else None
 
-    def _control_now(self) -> tuple[bytes, bytes]:
+    def _has_its_breakpoints(self) -> bool:
+        """Whether the table of patches has the heads that it had, and says of those breakpoints
+        that they are ours which are in the code; and whether a borrowed thread would run."""
+        patches = self._arena.patches
+        if patches.heads != self._heads or not patches.have_planted(self._prepared.planted):
+            return False
+        return not (self._asks_for_trap and frozen_by(self._target.pid))
+
+    def _control_now(self) -> tuple[bytes, ...]:
         block = self._arena.store.read(CONTROL, ctypes.sizeof(Control))
-        return block[: _JOURNAL.start], block[_JOURNAL.stop :]
-
-    def _entry_now(self) -> bytes:
-        return self._arena.store.read(self._entry_at, self._arena.markers.entry_size)
-
-    def _counted(self) -> tuple[int, int]:
-        """Executions and losses of the marker, as `before_switch` has them. What readers took out
-        and what probes in C had is among what is as it was."""
-        hits, lost, read = int(self._known.delivered + self._known.calls), 0, self._arena.store.read
-        for at in self._counts_at:
-            passed, missed = _COUNT.unpack(read(at, 16))
-            hits += passed + missed
-            lost += missed
-        return hits % _WORD, lost % _WORD
-
-    def _note(self, entry: bytes, counted: tuple[int, int]) -> None:
-        markers, mode = self._arena.markers, self._change.mode
-        if mode and counted != _COUNTS_BEFORE.unpack_from(entry, MarkerEntry.hits_before.offset):
-            markers.note_before(self._marker, *counted)
-        note = Noted(self._marker, self._known, mode, int(time.time()))
-        markers.note_all_switched([note], by=os.getpid())
-
-
-def _unwritten(entry: bytes) -> tuple[bytes, ...]:
-    """The parts of an entry that no switch writes."""
-    starts = (0, *(end for _, end in _WRITTEN))
-    ends = (*(start for start, _ in _WRITTEN), len(entry))
-    return tuple(entry[start:end] for start, end in zip(starts, ends, strict=True))
+        starts = (0, *(end for _, end in _CHANGING))
+        ends = (*(start for start, _ in _CHANGING), len(block))
+        return tuple(block[start:end] for start, end in zip(starts, ends, strict=True))

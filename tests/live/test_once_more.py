@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -12,10 +13,14 @@ from pathlib import Path
 import pytest
 
 import markerjit
+from markerjit.arena.store import FileStore
 from markerjit.errors import NotPermitted, Refused
+from markerjit.remote.calls import SYS_MMAP, SYS_MPROTECT, Call
 from markerjit.remote.mappings import Mappings
 from markerjit.session.turn import Turns
 from tests.support.calls import calls_of
+from tests.support.code_bytes import code_of
+from tests.support.processes import text_of
 from tests.support.timing import wait_until
 
 pytestmark = [
@@ -72,6 +77,147 @@ def test_it_takes_no_turn_and_does_the_same(target: Callable, turns: list[Turns]
 
     assert seen == [("jump", number) for number in range(6)]
     assert not turns
+
+
+@pytest.mark.parametrize("mode", ["jump", "int3"])
+def test_all_usdt_probes_take_no_turn_either_and_count_anew_each_time(
+    target: Callable, turns: list[Turns], mode: str
+) -> None:
+    program = target("truth_usdt")
+    before = code_of(program)
+    passes: list[int] = []
+    hits: list[dict[str, int]] = []
+    with markerjit.attach(program.pid) as session:
+        for number in range(7):
+            if number == 3:
+                turns.clear()
+            session.on("truth:*", mode=mode)
+            program.ask(f"run {number}")
+            statuses = session.statistics("truth:*", look=False)
+            assert {str(marker.mode) for marker in statuses} == {mode}
+            hits.append({marker.name.partition(":")[2]: marker.hits for marker in statuses})
+            passes.append(number)
+            session.off("truth:*")
+            assert code_of(program) == before
+            counts = program.ask("run 2")
+            assert (counts["turns_raised"], counts["guarded_raised"]) == (0, 0)
+
+    for name in ("turn", "guarded", "values"):
+        assert [of_switch[name] for of_switch in hits] == passes
+    assert not turns
+
+
+def test_many_markers_are_noted_by_one_write(
+    target: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = target("truth_usdt")
+    written: list[int] = []
+    write = FileStore.write
+
+    def writing(self: FileStore, offset: int, data: bytes) -> None:
+        written.append(offset)
+        write(self, offset, data)
+
+    with markerjit.attach(program.pid) as session:
+        for number in range(5):
+            if number == 3:
+                monkeypatch.setattr(FileStore, "write", writing)
+            session.on("truth:*")
+            session.off("truth:*")
+        arena = session._target.seen.arena
+        assert arena
+        entries = arena.geometry.markers
+        noted = [each for each in written if entries.offset <= each < entries.end]
+
+    assert len(noted) == 4  # two on, two off: of five markers
+
+
+def test_a_marker_whose_hits_go_on_is_noted_as_it_is(target: Callable, turns: list[Turns]) -> None:
+    """What the entry said of it before counts for the next switch, whoever made that."""
+    program = target("truth_usdt")
+    with markerjit.attach(program.pid) as session:
+        for _ in range(4):
+            session.on("truth:*")
+            program.ask("run 3")
+            session.off("truth:*")
+    with markerjit.attach(program.pid) as other:
+        statuses = {marker.name: marker for marker in other.status("truth:*")}
+
+    assert (statuses["truth:turn"].hits, statuses["truth:turn"].total) == (3, 12)
+    assert not any(marker.mode or marker.since for marker in statuses.values())
+
+
+def test_the_child_of_a_fork_in_between_keeps_its_code(target: Callable) -> None:
+    """Its pages are its parent's until one of them is written."""
+    program = target("truth_family")
+    with markerjit.attach(program.pid) as session:
+        for _ in range(4):
+            session.on("truth_family")
+            session.off("truth_family")
+        child = int(program.command("keep").split("=")[1])
+        of_child = text_of(child)
+
+        session.on("truth_family")
+
+        assert text_of(child) == of_child
+        assert text_of(program.pid) != of_child
+        session.off("truth_family")
+        assert text_of(program.pid) == of_child
+        program.command("child quit")
+
+
+def test_code_that_is_mapped_without_an_object_takes_a_turn_and_data_does_not(
+    target: Callable, turns: list[Turns]
+) -> None:
+    """A heap that grows is no reason to look again."""
+    program = target("truth_dlopen")
+    of_kind: dict[int, int] = {}
+    with markerjit.attach(program.pid) as session, markerjit.attach(program.pid) as other:
+        for _ in range(3):
+            session.on("truth_host")
+            session.off("truth_host")
+        for protection in (mmap.PROT_READ | mmap.PROT_WRITE, mmap.PROT_READ | mmap.PROT_EXEC):
+            before = Path(f"/proc/{program.pid}/maps").read_text()
+            with other._switcher.turn() as turn:
+                flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+                turn.caller().run([Call("mmap", SYS_MMAP, (0, 4096, protection, flags, -1, 0))])
+            assert Path(f"/proc/{program.pid}/maps").read_text() != before
+            turns.clear()
+
+            session.on("truth_host")
+            session.off("truth_host")
+
+            of_kind[protection & mmap.PROT_EXEC] = len(turns)
+
+    assert of_kind[0] == 0
+    assert of_kind[mmap.PROT_EXEC] > 0
+
+
+def test_data_that_is_mapped_otherwise_is_for_a_turn_to_judge(
+    target: Callable, turns: list[Turns]
+) -> None:
+    """The native part sees that the mapping of a slot is another one, and refuses."""
+    program = target("truth_dlopen")
+    with markerjit.attach(program.pid) as session, markerjit.attach(program.pid) as other:
+        for _ in range(3):
+            session.on("truth_host")
+            session.off("truth_host")
+        (slot,) = {site.slot for site in session.sites("truth_host")}
+        page = slot // mmap.PAGESIZE * mmap.PAGESIZE
+
+        def protect(protection: int) -> None:
+            with other._switcher.turn() as turn:
+                words = page, mmap.PAGESIZE, protection
+                turn.caller().run([Call("mprotect", SYS_MPROTECT, words)])
+
+        protect(mmap.PROT_READ)
+        turns.clear()
+        session.on("truth_host")
+        taken = len(turns)
+        protect(mmap.PROT_READ | mmap.PROT_WRITE)
+
+        assert taken == 1
+        assert [str(marker.mode) for marker in session.status("truth_host")] == ["jump"]
 
 
 def test_it_makes_few_calls(target: Callable) -> None:

@@ -155,7 +155,8 @@ static int apply_stopped(void *arguments) {
     if (status == MJ_OK)
         status = compare_runs(all, &runs);
     if (status == MJ_OK) { /* that was a first look; the look while no thread runs decides */
-        privatise_pages(all->target, all->edits, all->count);
+        if (!all->target->is_private)
+            privatise_pages(all->target, all->edits, all->count);
         status = apply_when_outside(all, &runs, &spans);
     }
     if (all->maps >= 0)

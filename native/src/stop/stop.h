@@ -69,6 +69,8 @@ struct mj_target {
     int64_t rseq_offset; /* of a thread's struct rseq, from its fs base; 0: there is none */
     uint64_t trap;       /* MJ_STOP: the handler that SIGTRAP has to have still; 0: not asked */
     uint64_t seen_trap;  /* room for the answer, a struct sigaction of the kernel, in the target */
+    int32_t is_private;  /* MJ_STOP: these edits were written before, so the pages are its own */
+    int32_t reserved;
 };
 
 /* An instruction inside an edit, and its copy: that one and those behind it do the same as the
