@@ -2,8 +2,9 @@
 
 A command defines more than a hundred of them before it does anything. typing compiles the
 annotation of each field, and a constructor for each class: that took a fifth of the whole time of
-`markerjit status`. Here annotations stay the text that they are, and the constructor is made when
-the first value is, which most classes of a command never see. Checkers of types are shown
+`markerjit status`. Here annotations stay the text that they are. The constructor is made when the
+first value is, which most classes of a command never see, and only one of so many fields is ever
+compiled: the others have its code with the names of their own fields. Checkers of types are shown
 typing.NamedTuple itself (decision 0053).
 
 What this does not do: the function form, NamedTuple("Point", …).
@@ -13,8 +14,10 @@ from __future__ import annotations
 
 import sys
 from collections import namedtuple
+from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,6 +39,23 @@ MOST_SHOWN, _OF_A_FIELD = 200, 60
 _RESERVED = ("__new__", "__init__", "__slots__", "__getnewargs__")
 _UNEXPECTED = TypeError if sys.version_info >= (3, 13) else ValueError
 _new = tuple.__new__
+
+
+@cache
+def _like(count: int) -> FunctionType:
+    """The constructor of a named tuple with so many fields, compiled by the module collections."""
+    names = [f"field_{number}" for number in range(count)]
+    plain: Any = namedtuple("_", names)  # type: ignore[misc]
+    return cast(FunctionType, plain.__new__)
+
+
+def _constructor(name: str, fields: tuple[str, ...], defaults: Iterable[object]) -> FunctionType:
+    """The same for fields of these names; `defaults` are those of the last ones."""
+    like = _like(len(fields))
+    code = like.__code__.replace(co_varnames=("_cls", *fields))
+    made = FunctionType(code, like.__globals__, "__new__", tuple(defaults))
+    made.__qualname__ = f"{name}.__new__"  # as messages have it
+    return made
 
 
 class _LazySignature:
@@ -146,9 +166,9 @@ class _Maker(type):
 
         def first(kind: type[tuple[Any, ...]], /, *values: object, **named: object) -> Any:
             """Makes the constructor, and takes its place from then on."""
-            plain = namedtuple(name, fields, defaults=defaults.values())  # type: ignore[misc]
-            made.__new__ = plain.__new__  # type: ignore[assignment]
-            return plain.__new__(kind, *values, **named)
+            constructor = _constructor(name, fields, defaults.values())
+            made.__new__ = constructor  # type: ignore[method-assign]
+            return constructor(kind, *values, **named)
 
         body["__new__"] = first
         made = type(name, (_Named, *others), body)

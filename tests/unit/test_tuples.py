@@ -6,11 +6,13 @@ import copy
 import inspect
 import pickle
 import typing
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, get_type_hints
 
 import pytest
 
+from markerjit import tuples
 from markerjit.tuples import NamedTuple
 
 pytestmark = pytest.mark.pythons
@@ -150,3 +152,32 @@ def test_a_definition_that_cannot_be_is_refused() -> None:
 
         class _Two(NamedTuple, dict):  # type: ignore[misc, type-arg]
             x: int
+
+
+def test_one_constructor_is_compiled_for_all_of_so_many_fields(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[int] = []
+
+    def counted(name: str, fields: list[str]) -> Any:
+        compiled.append(len(fields))
+        return namedtuple(name, fields)  # type: ignore[misc]
+
+    class First(NamedTuple):
+        one: int
+        two: int = 2
+
+    class Second(NamedTuple):
+        three: int
+        four: int
+
+    class Third(NamedTuple):
+        five: int
+
+    monkeypatch.setattr(tuples, "namedtuple", counted)
+    tuples._like.cache_clear()
+
+    assert (First(1), Second(four=4, three=3), Third(five=5)) == ((1, 2), (3, 4), (5,))
+    assert compiled == [2, 1]
+    with pytest.raises(TypeError, match=r"Second\.__new__\(\) missing .* 'four'"):
+        Second(3)  # type: ignore[call-arg]
