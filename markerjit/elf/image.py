@@ -15,7 +15,7 @@ import stat
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from types import TracebackType
 from typing import Self
 
@@ -79,6 +79,7 @@ class Segment(NamedTuple):
 class _Headers(NamedTuple):
     """The facts in the headers of an object.
 
+    loads, notes   the segments that are loaded, and those of notes
     first_page     the address, in the object file, of the page at file offset 0; None where no
                    segment loads it
     is_page        the first page of the file has all headers, and all notes as they are loaded
@@ -87,6 +88,8 @@ class _Headers(NamedTuple):
 
     fixed_address: bool
     segments: tuple[Segment, ...]
+    loads: tuple[Segment, ...]
+    notes: tuple[Segment, ...]
     first_page: int | None
     is_page: bool
     trouble: str
@@ -115,13 +118,13 @@ class Image:
         """The address ranges of the loaded segments that have all of these PF_* flags."""
         return [
             range(segment.address, segment.end)
-            for segment in self._loads
+            for segment in self._headers.loads
             if segment.flags & flags == flags
         ]
 
     def note_segments(self) -> list[Segment]:
         """The PT_NOTE segments, at most MAX_NOTE_BYTES together."""
-        return [*self._notes]
+        return [*self._headers.notes]
 
     def read_note_segment(self, segment: Segment) -> bytes:
         """A note segment's bytes. Raises BadNote where they cannot be read."""
@@ -132,7 +135,7 @@ class Image:
 
     def build_id(self) -> str | None:
         """The build id that the linker wrote, lower-case hexadecimal, or None."""
-        for segment in self.note_segments():
+        for segment in self._headers.notes:
             try:
                 data = self.read_note_segment(segment)
                 find = _build_id_in if len(data) <= _PAGE else _build_id_in.__wrapped__
@@ -150,17 +153,11 @@ class Image:
             headers = _read_headers(self.name, head, read_at)
         if headers.trouble:
             raise BadFile(f"{self.name}: it claims {headers.trouble}")
+        self._take_headers(headers)
+
+    def _take_headers(self, headers: _Headers) -> None:
         self._headers = headers
         self.segments, self.fixed_address = headers.segments, headers.fixed_address
-
-    @cached_property
-    def _loads(self) -> tuple[Segment, ...]:
-        """The PT_LOAD segments. Each read looks them up, and there may be thousands of others."""
-        return _of_type(self.segments, PT_LOAD)
-
-    @cached_property
-    def _notes(self) -> tuple[Segment, ...]:
-        return _of_type(self.segments, PT_NOTE)
 
 
 class MappedImage(Image):
@@ -212,13 +209,12 @@ class FileImage(Image):
 
     def __init__(self, path: str, like: MappedImage | None = None) -> None:
         self.name = path
-        self._file = _open(path)
+        self._file, self.size = _open(path)
         try:
-            self.size = os.fstat(self._file).st_size
             self.head = self._head()
             self.is_like = like is not None and like.is_told_by(self.head)
             if like and self.is_like:
-                self.segments, self.fixed_address = like.segments, like.fixed_address
+                self._take_headers(like._headers)
             else:
                 self._set_headers(self.head, self.read_file)
             self._check_notes_are_in_file()
@@ -228,7 +224,7 @@ class FileImage(Image):
 
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes, with zeros where a segment is larger in memory than in the file."""
-        for segment in self._loads:
+        for segment in self._headers.loads:
             if not segment.address <= address < segment.end:
                 continue
             if address + size > segment.end:
@@ -274,7 +270,7 @@ class FileImage(Image):
 
         A small file may claim the same bytes many times, or the zeros behind a segment.
         """
-        if sum(segment.file_size for segment in self.note_segments()) > self.size:
+        if sum(segment.file_size for segment in self._headers.notes) > self.size:
             raise BadFile(f"{self.name}: it claims more notes than it has bytes")
 
     def _head(self) -> bytes:
@@ -284,17 +280,19 @@ class FileImage(Image):
             raise BadFile(f"{self.name}: {error.strerror}") from None
 
 
-def _open(path: str) -> int:
-    """The file's descriptor. O_NONBLOCK, so that a fifo is refused instead of waited for."""
+def _open(path: str) -> tuple[int, int]:
+    """The file's descriptor, and its size in bytes. O_NONBLOCK, so that a fifo is refused instead
+    of waited for."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise BadFile(f"{path}: {reason}") from None
-    if not stat.S_ISREG(os.fstat(file).st_mode):
+    about = os.fstat(file)
+    if not stat.S_ISREG(about.st_mode):
         os.close(file)
         raise BadFile(f"{path}: it is not a regular file")
-    return file
+    return file, about.st_size
 
 
 @lru_cache(_HEADS)
@@ -328,7 +326,8 @@ def _read_headers(name: str, head: bytes, read_at: Callable[[int, int], bytes]) 
         and note.address - first_page == note.offset
         for note in notes
     )
-    return _Headers(kind == _ET_EXEC, segments, first_page, is_page, _trouble(loads, notes))
+    trouble = _trouble(loads, notes)
+    return _Headers(kind == _ET_EXEC, segments, loads, notes, first_page, is_page, trouble)
 
 
 @lru_cache(_HEADS)

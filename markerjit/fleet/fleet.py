@@ -24,6 +24,7 @@ from markerjit.errors import BadArgument, MarkerError, Refused
 from markerjit.fleet.failed import Failed
 from markerjit.model import Seccomp
 from markerjit.session.session import Session
+from markerjit.uncollected import uncollected
 
 if TYPE_CHECKING:
     from markerjit.events.stream import EventStream
@@ -57,13 +58,14 @@ class Fleet:
         self._traces: list[tuple[int, AbstractContextManager[EventStream]]] = []
         self._kept_at = 0.0
         try:
-            for pid in pids:
-                try:
-                    self._sessions[pid] = Session(pid, ring_size=ring_size, seccomp=seccomp)
-                except BadArgument:
-                    raise
-                except MarkerError as error:
-                    self.failed.append(Failed(pid, error))
+            with uncollected():  # a hundred processes have many mappings
+                for pid in pids:
+                    try:
+                        self._sessions[pid] = Session(pid, ring_size=ring_size, seccomp=seccomp)
+                    except BadArgument:
+                        raise
+                    except MarkerError as error:
+                        self.failed.append(Failed(pid, error))
             self._refuse_empty()
         except BaseException:
             self.close()

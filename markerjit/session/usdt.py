@@ -20,6 +20,7 @@ from markerjit.sites.usdt import (
     usdt_states,
 )
 from markerjit.tuples import NamedTuple, brief
+from markerjit.uncollected import uncollected
 
 
 class UsdtProbe(NamedTuple):
@@ -60,7 +61,7 @@ def usdt_of(target: Target, name: ProbeName) -> UsdtView:
     """The USDT probes of a process that a name is of. Raises what `matching_usdt` raises, and
     TargetGone."""
     target.check_open()
-    with target.memory.watched():
+    with target.memory.watched(), uncollected():
         target.look()
         sites, problems = target.usdt()
         if name.text != "*":

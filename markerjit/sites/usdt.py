@@ -11,6 +11,7 @@ behind the no-op.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 
@@ -25,12 +26,13 @@ from markerjit.errors import (
     Unsupported,
 )
 from markerjit.memory import Mapping
-from markerjit.model import MappedObject, Mode, UsdtSite
+from markerjit.model import MappedObject, Mode, RemoteAddress, UsdtSite
 from markerjit.sites.discover import mapped_images
 from markerjit.sites.mapped_files import file_of
 from markerjit.sites.names import NameKind, ProbeName, nearest
 from markerjit.sites.usdt_kept import Listings
 from markerjit.sites.usdt_listing import placed
+from markerjit.sites.verify import read_each
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import is_breakpoint
 
@@ -65,7 +67,8 @@ def usdt_of_file(path: str) -> UsdtSites:
     """The USDT probes of an executable or shared object. Raises BadFile, Unsupported."""
     collector = _Collector()
     with FileImage(path) as image:
-        collector.add(image, MappedObject(path, 0, image.build_id(), False), None)
+        if may_have_section(image, _SECTION):
+            collector.add(image, MappedObject(path, 0, image.build_id(), False), None)
     return collector.result()
 
 
@@ -83,19 +86,29 @@ def usdt_of_process(pid: int, read: Read, maps: Sequence[Mapping]) -> UsdtSites:
             collector.problems.append(problem)
             continue
         with image:
-            build_id = loaded.build_id()
-            collector.add(
-                image,
-                MappedObject(mapping.path, loaded.bias, build_id, mapping.deleted),
-                code,
-            )
+            if may_have_section(image, _SECTION):
+                build_id = loaded.build_id()
+                collector.add(
+                    image,
+                    MappedObject(mapping.path, loaded.bias, build_id, mapping.deleted),
+                    code,
+                )
     return collector.result()
 
 
 def usdt_states(read: Read, sites: Sequence[UsdtSite]) -> list[UsdtState]:
-    """The present states of these sites of a process. Raises what `read` raises when the process
-    ends."""
-    return [UsdtState(site, _raised(read, site), _problem(read, site)) for site in sites]
+    """The present states of these sites of a process. Those that are near to each other are read
+    together. Raises what `read` raises when the process ends."""
+    semaphores = (site.recipe.semaphore for site in sites if site.recipe.semaphore)
+    raised = _read_all(read, semaphores, _SEMAPHORE)
+    code: dict[RemoteAddress, bytes] = {}
+    for size in {len(site.form.head) for site in sites}:
+        heads = (site.address for site in sites if len(site.form.head) == size)
+        code.update(_read_all(read, heads, size))
+    return [
+        UsdtState(site, _raised(raised, site), _problem(code.get(site.address, b""), site))
+        for site in sites
+    ]
 
 
 def matching_usdt(sites: Sequence[UsdtSite], name: ProbeName) -> tuple[UsdtSite, ...]:
@@ -137,8 +150,6 @@ class _Collector:
 
     def add(self, image: FileImage, mapped: MappedObject, code: Sequence[range] | None) -> None:
         """The sites of an object: of a process those that one of the ranges `code` has."""
-        if not may_have_section(image, _SECTION):
-            return
         listing = self._listings.of(image)
         self.problems += listing.problems
         sites = placed(listing, mapped)
@@ -151,21 +162,26 @@ class _Collector:
         return UsdtSites(tuple(self._sites), problems)
 
 
-def _raised(read: Read, site: UsdtSite) -> int | None:
-    if not site.recipe.semaphore:
-        return None
+def _read_all(read: Read, places: Iterable[RemoteAddress], size: int) -> dict[RemoteAddress, bytes]:
+    """The bytes at these addresses, without those that cannot be read."""
+    addresses = sorted({*places})
     try:
-        return int.from_bytes(read(site.recipe.semaphore, _SEMAPHORE), "little")
-    except MemoryFault:
-        return None
+        return dict(zip(addresses, read_each(read, addresses, size), strict=True))
+    except MemoryFault:  # one of them at least
+        content: dict[RemoteAddress, bytes] = {}
+        for address in addresses:
+            with suppress(MemoryFault):
+                content[address] = read(address, size)
+        return content
 
 
-def _problem(read: Read, site: UsdtSite) -> UnexpectedBytes | None:
+def _raised(semaphores: dict[RemoteAddress, bytes], site: UsdtSite) -> int | None:
+    count = semaphores.get(site.recipe.semaphore)
+    return None if count is None else int.from_bytes(count, "little")
+
+
+def _problem(code: bytes, site: UsdtSite) -> UnexpectedBytes | None:
     expected = site.form.head
-    try:
-        code = read(site.address, len(expected))
-    except MemoryFault:
-        code = b""
     if code == expected:
         return None
     return UnexpectedBytes(

@@ -102,6 +102,8 @@ def _sorted_out(
 def read_each(read: Read, addresses: Sequence[RemoteAddress], size: int) -> list[bytes]:
     """The bytes at each of these addresses, which are in order. Those that are near to each other
     are read together: no page is touched that none of them is in."""
+    if not addresses:
+        return []
     cuts = [
         index
         for index, (before, after) in enumerate(pairwise(addresses), 1)

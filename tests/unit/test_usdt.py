@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from markerjit.elf import parse_format
-from markerjit.errors import TargetGone, UnknownMarker, Unsupported
+from markerjit.errors import MemoryFault, TargetGone, UnknownMarker, Unsupported
 from markerjit.memory import ProcessMemory, read_maps
 from markerjit.model import Constant, General, RemoteAddress, UsdtSite
 from markerjit.sites import parse_name
@@ -194,6 +194,38 @@ def test_breakpoint_of_another_tool_is_seen(made: Path, memory: ProcessMemory) -
     assert state.problem
     assert state.problem.is_breakpoint
     assert "a breakpoint of another tool (gdb? a uprobe?)" in state.problem.fact
+
+
+def test_sites_that_are_near_to_each_other_are_read_together(
+    made: Path, memory: ProcessMemory
+) -> None:
+    sites = of_own(memory, made).sites
+    reads: list[int] = []
+
+    def read(address: RemoteAddress, size: int) -> bytes:
+        reads.append(address)
+        return memory.read(address, size)
+
+    states = usdt_states(read, sites)
+
+    assert states == [state for site in sites for state in usdt_states(memory.read, [site])]
+    assert len(reads) < len(sites) / 2
+
+
+def test_site_that_cannot_be_read_is_altered_and_no_other_one(
+    made: Path, memory: ProcessMemory
+) -> None:
+    sites = of_own(memory, made).sites
+    unread = sites[1].address
+
+    def read(address: RemoteAddress, size: int) -> bytes:
+        if address <= unread < address + size:
+            raise MemoryFault(address, size, "read", "not mapped")
+        return memory.read(address, size)
+
+    states = usdt_states(read, sites)
+
+    assert [state.site for state in states if state.problem] == [sites[1]]
 
 
 def test_file_that_was_replaced_since_it_was_loaded_is_not_believed(
