@@ -27,7 +27,7 @@ meanwhile.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from markerjit.abi import (
     ALIVE,
@@ -523,10 +523,9 @@ def ends_of(fast: Fast) -> tuple[str, ...]:
     return _ENDS_OF_BOTH if fast.layout else _ENDS_OF_COUNT
 
 
-def before_stub(fast: Fast, labels: Mapping[str, int]) -> bytes:
+def before_stub(fast: Fast, ends: Sequence[int]) -> bytes:
     """What stands before a stub whose `ends_of` are at these addresses: what the kernel is told of
     its sequences, and which records it knows."""
-    ends = [labels[name] for name in ends_of(fast)]
     count = _descriptor(*ends[:3])
     record = _descriptor(*ends[3:]) if fast.layout else bytes(SEQUENCE.size)
     return (count + record + _WAY.pack(fast.way)).ljust(BEFORE, b"\0")

@@ -46,9 +46,10 @@ the rounding and the masks of a fresh MXCSR, which is put back.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache, partial
+from operator import itemgetter
 
 from markerjit.abi import (
     SITE_ABOVE,
@@ -134,6 +135,8 @@ _ANY_HALF = 0x3C96_A500
 """Not the addresses of any slots, nor of anything else: the processor takes them for none."""
 _HEADS = 1 << 10
 _EXITS = 1 << 13
+_SLOTS = 1 << 4
+"""Exits of one function share their slots, and follow one another."""
 
 
 class Displaced(NamedTuple):
@@ -166,7 +169,7 @@ class Stub(NamedTuple):
 
 def make_stub(
     signature: Signature,
-    operands: Sequence[Operand],
+    operands: tuple[Operand, ...],
     slot: RemoteAddress,
     displaced: Displaced,
     address: RemoteAddress,
@@ -181,7 +184,7 @@ def make_stub(
     Raises WronglyAssembled, also for an operand whose displacement is too large.
     """
     made = _Made(address)
-    head = _head_of(signature.args, tuple(operands), fast, keeps=keeps)
+    head = _head_of(signature.args, operands, fast, keeps=keeps)
     made.probe(head, slot, _named(displaced.address, operands))
     obstacle = made.move(displaced)
     return obstacle or made.finished(displaced)
@@ -189,7 +192,7 @@ def make_stub(
 
 def make_exit_stub(
     signature: Signature,
-    operands: Sequence[Operand],
+    operands: tuple[Operand, ...],
     slot: RemoteAddress,
     displaced: Displaced,
     address: RemoteAddress,
@@ -217,7 +220,7 @@ def make_exit_stub(
     if obstacle:
         return obstacle
     begins = made.at
-    head = _head_of(signature.args, tuple(operands), fast)
+    head = _head_of(signature.args, operands, fast)
     named = _named(leaving.address, operands)
     if not depends(leaving.code):
         made.probe(head, slot, named, entry)
@@ -241,7 +244,7 @@ def _before_last(code: bytes) -> int | None:
 
 def make_call_stub(
     signature: Signature,
-    operands: Sequence[Operand],
+    operands: tuple[Operand, ...],
     slot: RemoteAddress,
     call: Displaced,
     address: RemoteAddress,
@@ -251,7 +254,7 @@ def make_call_stub(
     find, and jumps there. Raises WronglyAssembled."""
     made = _Made(address)
     named = _named(call.address, operands) | SITE_CALLED
-    made.probe(_head_of(signature.args, tuple(operands), fast), slot, named)
+    made.probe(_head_of(signature.args, operands, fast), slot, named)
     made.add(Name.MOVED, jump_of_call(call.code, call.address, made.at))
     return made.left()
 
@@ -294,34 +297,28 @@ class _Made:
         self.at: int = address
         self.places: dict[int, int] = {}
         self._start = address
-        self._code = bytearray()
+        self._code: list[bytes] = []
         self._pieces: list[tuple[int, tuple[Part, ...]]] = []
         self._head: _Head | None = None
-        self._head_at = 0
-        self._words: Sequence[bytes] = ()
+        self._head_at = self._head_in = 0
+        self._words: tuple[bytes, ...] = ()
         self._goes_on = True
 
     def add(self, name: Name, code: bytes) -> None:
         """Code that is a part by itself."""
-        self._pieces.append((self.at, _whole(name, len(code))))
-        self._code += code
+        self._put(code, _whole(name, len(code)))
+
+    def _put(self, code: bytes, parts: tuple[Part, ...]) -> None:
+        self._pieces.append((self.at, parts))
+        self._code.append(code)
         self.at += len(code)
 
     def probe(self, head: _Head, slot: RemoteAddress, named: int, entry: int = 0) -> None:
         """The call of the probe in a slot, with what the entry with that slot has kept. `named` is
         what is said of the site."""
-        self._head, self._head_at = head, self.at
-        self._words = [*_words_for(slot, entry, named, head.fast), *head.numbers]
-        self._put(head.main)
-
-    def _put(self, piece: _Piece) -> None:
-        code = bytearray(piece.code)
-        for at, index in piece.words:
-            word = self._words[index]
-            code[at : at + len(word)] = word
-        self._pieces.append((self.at, piece.parts))
-        self._code += code
-        self.at += len(code)
+        self._head, self._head_at, self._head_in = head, self.at, len(self._code)
+        self._words = (*_words_for(slot, entry, named, head.fast), *head.numbers)
+        self._put(head.alike.main.code, head.alike.main.parts)  # its words are put in at the end
 
     def move(self, displaced: Displaced) -> Unmovable | None:
         """Copies of instructions."""
@@ -350,23 +347,14 @@ class _Made:
         """The stub, which has left for the program already. Behind that stands the tail."""
         before = b""
         head = self._head
-        if head and head.tail and head.fast:
-            places = {
-                _Goal.MAIN: self._head_at,
-                _Goal.TAIL: self.at,
-                _Goal.DESCRIPTORS: self._start - BEFORE_STUB,
-            }
-            self._put(head.tail)
-            for piece, at in ((head.main, self._head_at), (head.tail, places[_Goal.TAIL])):
-                for place, end, goal, offset in piece.leads:
-                    distance = places[goal] + offset - at - end
-                    place += at - self._start
-                    self._code[place : place + _HALF_WORD] = distance.to_bytes(
-                        _HALF_WORD, "little", signed=True
-                    )
-            ends = {name: places[goal] + offset for name, goal, offset in head.ends}
-            before = before_stub(head.fast, ends)
-        return Stub(bytes(self._code), tuple(self._pieces), self.places, before)
+        if head:
+            start = self._start
+            laid = head.alike.laid(self._head_at - start, self.at - start)
+            self._code[self._head_in] = laid.main(self._words)
+            if laid.tail and head.alike.tail and head.fast:
+                self._put(laid.tail(self._words), head.alike.tail.parts)
+                before = before_stub(head.fast, [start + end for end in laid.ends])
+        return Stub(b"".join(self._code), tuple(self._pieces), self.places, before)
 
 
 @lru_cache
@@ -408,40 +396,120 @@ class _Goal(Enum):
 class _Piece(NamedTuple):
     """Code of all stubs with alike operands.
 
-    words  where words are put in, and which ones of `_words_for` and of the numbers behind them
+    words  where words are put in, how many bytes each has, and which ones of `_words_for` and of
+           the numbers behind them
     leads  displacements of four bytes: where each is, where its instruction ends, and what it leads
            to: an offset from one of three places
     """
 
     code: bytes
     parts: tuple[Part, ...]
-    words: tuple[tuple[int, int], ...]
+    words: tuple[tuple[int, int, int], ...]
     leads: tuple[tuple[int, int, _Goal, int], ...]
 
 
-class _Head(NamedTuple):
-    """The code of a stub up to the instructions that the site lost, and its tail where it has a
-    fast path; where sequences begin and end, for what stands before the stub; and the numbers of
-    its operands."""
+_Woven = Callable[[tuple[bytes, ...]], bytes]
+"""Code with these words put in."""
 
-    main: _Piece
-    tail: _Piece | None = None
-    ends: tuple[tuple[str, _Goal, int], ...] = ()
+
+class _Laid(NamedTuple):
+    """The pieces of stubs that have them in the same places, and where the sequences begin and end,
+    counted from the start of the stub."""
+
+    main: _Woven
+    tail: _Woven | None
+    ends: tuple[int, ...]
+
+
+class _Alike:
+    """The code of all stubs with alike operands, up to the instructions that the site lost, and its
+    tail where it has a fast path; and where sequences begin and end, for what stands before the
+    stub."""
+
+    def __init__(
+        self, main: _Piece, tail: _Piece | None = None, ends: tuple[tuple[_Goal, int], ...] = ()
+    ) -> None:
+        self.main = main
+        self.tail = tail
+        self._ends = ends
+        self._laid: dict[tuple[int, int], _Laid] = {}
+
+    def laid(self, main_at: int, tail_at: int) -> _Laid:
+        """The pieces at these offsets from the start of a stub: what leads from one to another is
+        the same for all stubs, wherever they are."""
+        laid = self._laid.get((main_at, tail_at))
+        if laid is None:
+            goals = {_Goal.MAIN: main_at, _Goal.TAIL: tail_at, _Goal.DESCRIPTORS: -BEFORE_STUB}
+            laid = _Laid(
+                _woven(self.main, main_at, goals),
+                _woven(self.tail, tail_at, goals) if self.tail else None,
+                tuple(goals[goal] + offset for goal, offset in self._ends),
+            )
+            self._laid[main_at, tail_at] = laid
+        return laid
+
+
+def _woven(piece: _Piece, at: int, goals: Mapping[_Goal, int]) -> _Woven:
+    """A piece at an offset from the start of a stub, for any words."""
+    code = bytearray(piece.code)
+    for place, end, goal, offset in piece.leads:
+        distance = goals[goal] + offset - at - end
+        code[place : place + _HALF_WORD] = distance.to_bytes(_HALF_WORD, "little", signed=True)
+    between: list[bytes] = []
+    order: list[int] = []
+    done = 0
+    words = sorted(piece.words)
+    for nth, (place, size, index) in enumerate(words):
+        between.append(bytes(code[done:place]))
+        order += nth, len(words) + 1 + index
+        done = place + size
+    between.append(bytes(code[done:]))
+    if not words:
+        return lambda _: between[0]
+    pick, known = itemgetter(*order, len(words)), tuple(between)
+    return lambda words: b"".join(pick(known + words))
+
+
+class _Head(NamedTuple):
+    """The code of a stub, with its fast path if it has one, and the numbers of its operands."""
+
+    alike: _Alike
     fast: Fast | None = None
     numbers: tuple[bytes, ...] = ()
 
     @property
     def code(self) -> bytes:
         """The code in the straight line, with placeholders."""
-        return self.main.code
+        return self.alike.main.code
+
+
+_KNOWN: dict[tuple[int, int, int, bool], tuple[object, object, object, _Head]] = {}
+"""Heads by what they are of, as the same values: thousands of sites have the same operands."""
 
 
 def _head_of(
-    args: Sequence[CType], operands: Sequence[Operand], fast: Fast | None, *, keeps: bool = False
+    args: tuple[CType, ...],
+    operands: tuple[Operand, ...],
+    fast: Fast | None,
+    *,
+    keeps: bool = False,
 ) -> _Head:
-    """The head of a stub with these operands, and with a fast path if they allow one. Where
-    operands differ only in numbers, such as the functions that tail calls lead to, one head is
-    assembled for all, and one for all arenas."""
+    """The head of a stub with these operands, and with a fast path if they allow one."""
+    key = id(args), id(operands), id(fast), keeps
+    known = _KNOWN.get(key)
+    if known is None:
+        if len(_KNOWN) >= _HEADS:
+            _KNOWN.clear()
+        head = _numbered(args, operands, fast, keeps=keeps)
+        known = _KNOWN[key] = args, operands, fast, head  # which keeps their ids theirs
+    return known[-1]
+
+
+def _numbered(
+    args: Sequence[CType], operands: Sequence[Operand], fast: Fast | None, *, keeps: bool
+) -> _Head:
+    """Where operands differ only in numbers, such as the functions that tail calls lead to, one
+    head is assembled for all, and one for all arenas."""
     alike: list[Operand] = []
     numbers: list[bytes] = []
     for ctype, operand in zip(args, operands, strict=True):
@@ -458,8 +526,8 @@ def _head_of(
             else Static(RemoteAddress(any_number), "")
         )
     anywhere = fast._replace(words=(), way=0) if fast else None
-    main, tail, ends, *_ = _head(tuple(args), tuple(alike), anywhere, keeps=keeps)
-    return _Head(main, tail, ends, fast, tuple(numbers))
+    head = _head(tuple(args), tuple(alike), anywhere, keeps=keeps)
+    return _Head(head, fast, tuple(numbers))
 
 
 def _number_of(operand: Operand, ctype: CType) -> int | None:
@@ -475,12 +543,12 @@ def _number_of(operand: Operand, ctype: CType) -> int | None:
 @lru_cache(_HEADS)
 def _head(
     args: tuple[CType, ...], operands: tuple[Operand, ...], fast: Fast | None, *, keeps: bool
-) -> _Head:
+) -> _Alike:
     """The code of all stubs with these operands, of any slots and numbers."""
     calling = list(calling_lines(args, operands, keeps=keeps))
     if fast is None or not can_be_fast(args, operands):
         made = _assembled([*BEGIN, *calling, *END], (), operands, args)
-        return _Head(_piece(made, operands, args, {}))
+        return _Alike(_piece(made, operands, args, {}))
     slot = Slot(ANY_SLOT, keeps, ANY_ENTRY, depth(0))
     path = FastPath(fast, args, operands, slot, partial(load, pushed=0))
     main = [*BEGIN, *path.straight(), *END]
@@ -492,10 +560,10 @@ def _head(
     goals = {name: (_Goal.DESCRIPTORS, at) for name, at in DESCRIPTORS.items()}
     goals |= {name: (_Goal.MAIN, at) for name, at in main_code.labels.items()}
     goals |= {name: (_Goal.TAIL, at) for name, at in tail_code.labels.items()}
-    return _Head(
+    return _Alike(
         _piece(main_code, operands, args, goals),
         _piece(tail_code, operands, args, goals),
-        tuple((name, *goals[name]) for name in ends_of(fast)),
+        tuple(goals[name] for name in ends_of(fast)),
     )
 
 
@@ -505,7 +573,7 @@ def _piece(
 ) -> _Piece:  # fmt: skip
     placed = _placeholders(operands, args)
     words = tuple(
-        (match.start(), index)
+        (match.start(), len(word), index)
         for index, word in enumerate(placed)
         for match in re.finditer(re.escape(word), made.code)
     )
@@ -544,24 +612,29 @@ def _placeholders(operands: Sequence[Operand], args: Sequence[CType]) -> list[by
     return placed
 
 
-def _words_for(slot: RemoteAddress, entry: int, named: int, fast: Fast | None) -> list[bytes]:
+def _words_for(slot: RemoteAddress, entry: int, named: int, fast: Fast | None) -> tuple[bytes, ...]:
     """The words of a stub: of its slots, of its site, and of the arena."""
-    arena = dict(fast.words) if fast else {}
-    return [
-        *_words(slot), *_words_of_entry(entry), _word_of(named),
-        *(_word_of(arena.get(word, word)) for word in WORDS_OF_ARENA),
-    ]  # fmt: skip
+    arena = _words_of_arena(fast.words if fast else ())
+    return (*_words(slot), *_words_of_entry(entry), _word_of(named), *arena)
 
 
-def _words(slot: int) -> list[bytes]:
+@lru_cache
+def _words_of_arena(words: tuple[tuple[int, int], ...]) -> tuple[bytes, ...]:
+    known = dict(words)
+    return tuple(_word_of(known.get(word, word)) for word in WORDS_OF_ARENA)
+
+
+@lru_cache(_SLOTS)
+def _words(slot: int) -> tuple[bytes, ...]:
     """The addresses of a slot, and of words of it, as movabs has them."""
     # SLOT_TOKEN is SLOT_UNMATCHED, and SLOT_STASH is SLOT_TAKES
     offsets = (0, SLOT_DATA, SLOT_ADAPTER, SLOT_TOKEN, SLOT_TAKES)
-    return [_word_of(slot + offset) for offset in offsets]
+    return tuple(_word_of(slot + offset) for offset in offsets)
 
 
-def _words_of_entry(slot: int) -> list[bytes]:
-    return [_word_of(slot + SLOT_TOKEN), _word_of(slot + SLOT_STASH)]
+@lru_cache(_SLOTS)
+def _words_of_entry(slot: int) -> tuple[bytes, ...]:
+    return _word_of(slot + SLOT_TOKEN), _word_of(slot + SLOT_STASH)
 
 
 def _word_of(value: int) -> bytes:

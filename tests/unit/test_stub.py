@@ -407,6 +407,48 @@ def test_an_address_that_looks_like_a_number_to_be_put_in_stays(
     assert "mov eax, 7" in text
 
 
+def test_stubs_of_thousands_of_places_are_laid_out_once(
+    fast: Fast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What leads from one part of a stub to another depends on how long they are, and on nothing
+    else. The code is the same but for the slot, the place and the way back."""
+    signature = Signature("n", "", ())
+    laid: list[object] = []
+    woven = stub._woven
+
+    def counting(*args: object) -> object:
+        laid.append(args)
+        return woven(*args)  # type: ignore[arg-type]
+
+    def made(nth: int, code: bytes) -> Stub:
+        displaced = Displaced(RemoteAddress(0x401000 + 0x10 * nth), code)
+        slot, place = RemoteAddress(0x500000 + 0x40 * nth), 0x600000 + 0x1000 * nth
+        stub = make_stub(signature, (), slot, displaced, RemoteAddress(place), fast=fast)
+        assert isinstance(stub, Stub)
+        return stub
+
+    monkeypatch.setattr("markerjit.probes.stub._woven", counting)
+    monkeypatch.setattr("markerjit.probes.stub._KNOWN", {})
+    stub._head.cache_clear()
+
+    stubs = [made(nth, bytes.fromhex("9090909090")) for nth in range(20)]
+    assert len(laid) == 2  # the straight line, and the tail
+    longer = made(0, bytes.fromhex("909090909090"))
+
+    assert len(laid) == 4
+    assert len(longer.code) == len(stubs[0].code) + 1
+    for nth, each in enumerate(stubs):
+        slot = struct.pack("<Q", 0x500000 + 0x40 * nth)
+        assert each.code.count(slot) == stubs[0].code.count(struct.pack("<Q", 0x500000)) > 0
+        assert len(each.code) == len(stubs[0].code)
+        start, size, otherwise = struct.unpack_from("<8x3Q", each.before)
+        place = 0x600000 + 0x1000 * nth
+        first = struct.unpack_from("<8x3Q", stubs[0].before)
+        assert (start - place, size, otherwise - place) == (
+            first[0] - 0x600000, first[1], first[2] - 0x600000,
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize("value", [0, 5, 0x7FFF_FFFF, 0x8000_0000, 0x7F12_3456_789A, (1 << 64) - 1])
 def test_stubs_that_differ_in_a_number_have_that_number(
     value: int, monkeypatch: pytest.MonkeyPatch
