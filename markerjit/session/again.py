@@ -10,7 +10,7 @@ under the lock, whether that is still the same:
     2  each of its threads was asked for filters, or has none
     3  the control block of the arena is the same. So the journal is empty, there is no reader, no
        deadline, no aggregate, no probe in C, and no marker more than before. The table of patches
-       has changed by our own breakpoints alone
+       has changed by our own breakpoints alone, and that of a parent's arena not at all
     4  the rings are as they were, and so are the markers' entries, but for what switches write
     5  breakpoints that are to be removed are ours, and a thread can be borrowed that is asked for
        their handler
@@ -22,8 +22,8 @@ in the journal while they are applied, and the entries say what has become of th
 Where anything is different nothing is done here. The ordinary way makes the switch, or says why it
 cannot be made.
 
-What this does not do: switches of sites with instructions that other sites have, too, or with an
-arena of the parent, and in our own process breakpoints and foreign sites.
+What this does not do: switches of sites with instructions that other sites have, too, and in our
+own process breakpoints and foreign sites.
 """
 
 from __future__ import annotations
@@ -78,9 +78,8 @@ def again(turn: Turn, turns: Turns, arena: Arena, prepared: Prepared) -> Again |
     seen, plan = turn.seen, prepared.plan
     is_known = seen.mapped is not None and not seen.arenas.unfinished
     is_alone = is_known and tuple(seen.arenas.open) == (arena,) and arena.is_current
-    # The table of a parent's arena may change, too; and with sites that share instructions it
-    # depends on the others what may be opened.
-    is_special = len(seen.tables) > 1 or bool(plan.carries or plan.left_out)
+    is_special = bool(plan.carries or plan.left_out)
+    # With sites that share instructions it depends on the others what may be opened.
     if not is_alone or is_special or turn.target.sharing() or turns.has_filters:
         return None
     has_traps = bool(plan.traps or plan.untraps or prepared.planted)
@@ -126,7 +125,7 @@ class Again:
         self._arena = arena
         self._prepared = prepared
         self._objects, self._opened = turn.seen.objects, turn.seen.opened
-        self._heads = arena.patches.heads
+        self._tables = turn.target.tables()
         self._loads = turns.loads
         self._asks_for_trap = bool(prepared.plan.traps)
         self._process = turn.native_target(prepared.mapped, borrowing=self._asks_for_trap)
@@ -216,8 +215,9 @@ class Again:
     def _has_its_breakpoints(self) -> bool:
         """Whether the table of patches has the heads that it had, and says of those breakpoints
         that they are ours which are in the code; and whether a borrowed thread would run."""
-        patches = self._arena.patches
-        if patches.heads != self._heads or not patches.have_planted(self._prepared.planted):
+        if self._target.tables() != self._tables:
+            return False
+        if not self._arena.patches.have_planted(self._prepared.planted):
             return False
         return not (self._asks_for_trap and frozen_by(self._target.pid))
 

@@ -202,10 +202,7 @@ class Target:
             self._ancestors = seen.maps, ancestors
         inherited = self._ancestors[1]
         arenas = (*own, *inherited)
-        tables = (
-            *((arena.base, arena.patches.heads) for arena in own),
-            *((arena.base, arena.patches.changed) for arena in inherited),
-        )
+        tables = _tables_of(own, inherited)
         if tables == self.seen.tables and seen.files == self.seen.files:
             return seen._replace(opened=self.seen.opened, tables=tables)
         from markerjit.session.opened import opened_sites
@@ -238,6 +235,12 @@ class Target:
         for site in (*(each.known for each in before), *expected):
             sites.setdefault(key_of(site), site)
         return [*sites.values()]
+
+    def tables(self) -> tuple[tuple[RemoteAddress, int], ...]:
+        """The `tables` of what was seen, as they are now: those of a parent's arenas, too, where
+        there are stubs."""
+        inherited = self._ancestors[1] if self._ancestors[0] is self.seen.maps else ()
+        return _tables_of(self.seen.arenas.open, inherited)
 
     def recipe_of(self, site: Site) -> UsdtSite | None:
         """What the stub of a site was made from. None where it has none, and where a controller
@@ -591,6 +594,17 @@ class _Left(NamedTuple):
     opened: Sequence[Site]
     entries: dict[Key, Site]
     exits: dict[Key, list[Site]]
+
+
+def _tables_of(
+    own: Sequence[Arena], inherited: Sequence[Arena]
+) -> tuple[tuple[RemoteAddress, int], ...]:
+    """The tables of patches of arenas, each with a number that is another one when it says
+    something else of heads; of a parent's also when it says something else of a breakpoint."""
+    return (
+        *((arena.base, arena.patches.heads) for arena in own),
+        *((arena.base, arena.patches.changed) for arena in inherited),
+    )
 
 
 def _others(arenas: Sequence[Arena], known: Set[RemoteAddress]) -> set[RemoteAddress]:

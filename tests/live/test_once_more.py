@@ -107,6 +107,37 @@ def test_all_usdt_probes_take_no_turn_either_and_count_anew_each_time(
     assert not turns
 
 
+def test_a_child_of_a_fork_takes_none_while_its_parents_table_is_the_same(
+    target: Callable, turns: list[Turns]
+) -> None:
+    program = target("truth_usdt")
+    with markerjit.attach(program.pid) as parent:
+        parent.on("truth:turn")
+        parent.off("truth:turn")
+        child = int(program.command("child").removeprefix("ready pid="))
+        hits = []
+        with markerjit.attach(child) as session:
+            for number in range(6):
+                if number == 3:
+                    turns.clear()
+                session.on("truth:*")
+                program.ask(f"run {number}")  # the child goes on with the commands
+                (status,) = session.status("truth:turn", look=False)
+                hits.append(status.hits)
+                session.off("truth:*")
+            of_child = len(turns)
+            parent.on("truth:values")
+            turns.clear()
+            session.on("truth:*")
+            session.off("truth:*")
+            program.command("quit")
+        parent.off("truth:values")
+
+    assert hits == [*range(6)]
+    assert of_child == 0
+    assert turns
+
+
 def test_many_markers_are_noted_by_one_write(
     target: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
