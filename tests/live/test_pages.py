@@ -7,11 +7,17 @@ cannot be run says why in its page, and is counted below.
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.replay import blocks, has_console, matches, replay, skipped
+from tests.support.commands import CLI, ENVIRONMENT, server_name
+from tests.support.markers import wait_on
+from tests.support.replay import blocks, client, has_console, matches, replay, skipped
+from tests.support.timing import Limited
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL_PAGES = [
@@ -118,6 +124,47 @@ def test_a_block_is_cut_into_its_commands() -> None:
         (13, "two \\\n  more", ()),
         (15, "three", ()),
     ]
+
+
+# ---- the commands of a page ----------------------------------------------------------------------
+
+
+def forked(*words: object) -> Limited:
+    """A command as a shell of a page starts it."""
+    return Limited(
+        [client(), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**ENVIRONMENT, "COMMAND_SERVER": server_name()},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [("--version",), ("list", "/no/such/file"), ("nonsense",)])
+def test_a_command_is_answered_as_by_a_new_interpreter(words: tuple[str, ...]) -> None:
+    with forked(*words) as command:
+        answer = command.communicate()
+    plain = subprocess.run([*CLI, *words], env=ENVIRONMENT, capture_output=True, text=True)
+
+    assert (command.returncode, *answer) == (plain.returncode, plain.stdout, plain.stderr)
+
+
+def test_a_command_gets_the_signals_of_its_shell(target: Callable) -> None:
+    program = target("truth_process")
+    with forked("trace", program.pid, "*") as command:
+        wait_on(program.pid, "truth_process", command)
+        command.terminate()
+        _, errors = command.communicate()
+
+    assert command.returncode == 0
+    assert "0 events" in errors
+
+
+def test_a_command_is_killed_with_its_shell(target: Callable) -> None:
+    program = target("truth_process")
+    with forked("trace", program.pid, "*") as command:
+        wait_on(program.pid, "truth_process", command)
+        command.kill()
+        command.communicate()  # until nobody writes to the pipes
+
+    assert command.returncode == -signal.SIGKILL
 
 
 # ---- the directives ------------------------------------------------------------------------------

@@ -12,6 +12,9 @@ descriptors. The answers are its pid, and when it has ended, its exit code as su
 command that is asked for as "adopted" is a child of PARENT instead, which is told its pid only. The
 server ends when the process PARENT ends. A request may have the text of a Python program, which
 gets the arguments in the place of markerjit.
+
+A request that is "?" is of command_client.c: all but the descriptors is what the process has that
+sends it, and the command is killed where that is gone.
 """
 
 from __future__ import annotations
@@ -25,8 +28,11 @@ import pkgutil
 import selectors
 import signal
 import socket
+import struct
 import sys
 import threading
+from contextlib import suppress
+from pathlib import Path
 
 ANSWER_BYTES = 16
 _REQUEST_BYTES = 1 << 17
@@ -49,12 +55,13 @@ def serve(name: str, parent: int) -> tuple[str, list[str]]:
         end = os.pidfd_open(parent)
         selector.register(end, selectors.EVENT_READ)
         commands: dict[int, tuple[int, socket.socket]] = {}
+        killed_by: dict[socket.socket, int] = {}
         while True:
             for key, _ in selector.select():
                 if key.fileobj is listener:
                     client, _ = listener.accept()
                     message, descriptors, _, _ = socket.recv_fds(client, _REQUEST_BYTES, _STREAMS)
-                    request = json.loads(message)
+                    request = _of_peer(client) if message == b"?" else json.loads(message)
                     pid = _fork_for_adoption() if request["adopted"] else os.fork()
                     if not pid:
                         for handle, (_, other) in commands.items():
@@ -73,15 +80,38 @@ def serve(name: str, parent: int) -> tuple[str, list[str]]:
                     selector.register(handle, selectors.EVENT_READ)
                     commands[handle] = pid, client
                     client.send(str(pid).encode())
+                    if message == b"?":
+                        killed_by[client] = pid
+                        selector.register(client, selectors.EVENT_READ)
+                elif key.fileobj in killed_by:  # it says nothing, so it is gone
+                    selector.unregister(key.fileobj)
+                    os.kill(killed_by.pop(key.fileobj), signal.SIGKILL)  # a zombie at least
                 elif key.fd == end:
                     sys.exit()
-                else:
+                elif key.fd in commands:
                     pid, client = commands.pop(key.fd)
                     selector.unregister(key.fd)
                     os.close(key.fd)
+                    if killed_by.pop(client, None):
+                        selector.unregister(client)
                     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                    with client:
+                    with client, suppress(BrokenPipeError):
                         client.send(str(code).encode())
+
+
+def _of_peer(client: socket.socket) -> dict[str, object]:
+    """What is asked for by the process at the other end."""
+    credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    process = f"/proc/{struct.unpack('3i', credentials)[0]}"
+    words, variables = (
+        [os.fsdecode(text) for text in Path(process, name).read_bytes().split(b"\0")[:-1]]
+        for name in ("cmdline", "environ")
+    )
+    return {
+        "directory": os.readlink(f"{process}/cwd"), "arguments": words[1:],
+        "environment": dict(text.split("=", 1) for text in variables), "adopted": False,
+        "program": "",
+    }  # fmt: skip
 
 
 def _fork_for_adoption() -> int:

@@ -143,7 +143,7 @@ def _ask_for(
         "directory": os.getcwd(), "arguments": words, "environment": dict(environment),
         "adopted": adopted, "program": program,
     }  # fmt: skip
-    server.connect(f"\0{_server()}")
+    server.connect(f"\0{server_name()}")
     socket.send_fds(server, [json.dumps(request).encode()], streams)
     return int(server.recv(ANSWER_BYTES))
 
@@ -161,7 +161,7 @@ def _read_all(outputs: Sequence[io.FileIO], wait: Wait) -> list[str]:
 
 
 @cache
-def _server() -> str:
+def server_name() -> str:
     """Start the process that forks for commands. Returns the name of its socket."""
     name = f"markerjit tests {os.getpid()}"
     command = [sys.executable, "-m", "tests.support.command_server", name, str(os.getpid())]

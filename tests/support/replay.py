@@ -37,6 +37,7 @@ A page without a console block is not checked, and neither are pictures.
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import re
@@ -44,11 +45,14 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.commands import server_name
 from tests.support.timing import Wait
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -313,16 +317,27 @@ def _free_port() -> int:
         return port
 
 
+@cache
+def client() -> Path:
+    """The program that is called markerjit in a shell: it has its commands forked."""
+    folder = tempfile.TemporaryDirectory(prefix="mj-client-")
+    atexit.register(folder.cleanup)
+    client = Path(folder.name) / "markerjit"
+    source = Path(__file__).with_name("command_client.c")
+    subprocess.run(["gcc", "-O1", "-Wall", "-Werror", "-o", client, source], check=True)
+    return client
+
+
 class _Shell:
     """A bash that runs one command after the other, with `markerjit` and our programs at hand."""
 
     def __init__(self, directory: Path) -> None:
         tools = directory / ".bin"
         tools.mkdir()
-        for name, arguments in (("markerjit", "-m markerjit.cli.main"), ("python", "")):
-            command = tools / name
-            command.write_text(f'#!/bin/sh\nexec {sys.executable} {arguments} "$@"\n')
-            command.chmod(0o755)
+        shutil.copy2(client(), tools / "markerjit")
+        python = tools / "python"
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
         for name in ("markerjit", "docs"):
             (directory / name).symlink_to(_ROOT / name)
         # What programs allocate and print depends on the locale; some users have none.
@@ -334,6 +349,7 @@ class _Shell:
             "COLUMNS": "200",
             "TERM": "dumb",
             "TZ": "UTC",
+            "COMMAND_SERVER": server_name(),
         }
         self._bash = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
