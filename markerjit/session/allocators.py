@@ -27,12 +27,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from markerjit.allocations.steps import CONTINUED, OWN, UNSEEN, Kind
 from markerjit.elf import parse_format
-from markerjit.errors import BadArgument, MemoryFault, UnknownMarker, Unsupported
+from markerjit.errors import BadArgument, MemoryFault, Unsupported
 from markerjit.model import (
     Constant,
     Field,
@@ -45,7 +45,7 @@ from markerjit.model import (
 from markerjit.questions.scope import DEPTH, MOST_DEPTH
 from markerjit.session.target import Target
 from markerjit.sites import parse_name
-from markerjit.sites.functions import functions_at
+from markerjit.sites.functions import functions_at, named_in_process
 from markerjit.sites.names import PREFIX, SUFFIX, NameKind
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import ENDBR64, jumps_by_slot
@@ -120,7 +120,11 @@ def allocator_of(target: Target, *, read: bool, depth: int) -> Recorded:
     """The allocator of a process. `read`: the given bytes are to be read. `depth`: frames of a
     stack at most; 0 for no stacks. Raises Unsupported where there is none, or not one whose blocks
     have a header that we know."""
-    objects = _allocators(target)
+    symbols = [*dict.fromkeys((*_ROLES, *_AT_ENTRY)), "nallocx"]
+    named = named_in_process(
+        target.pid, target.memory.read, target.seen.maps, {*symbols, "tc_malloc"}
+    )
+    objects = _allocators(target, named)
     if not objects:
         raise Unsupported(
             f"process {target.pid} has no malloc and free that we can find: it is linked "
@@ -128,14 +132,9 @@ def allocator_of(target: Target, *, read: bool, depth: int) -> Recorded:
         )
     path = objects[0]
     shown = os.path.basename(path)
-    symbols = [*dict.fromkeys((*_ROLES, *_AT_ENTRY)), "nallocx"]
-    symbols_there = {
-        site.signature.name.removeprefix(PREFIX)
-        for site in _entries(target, shown, symbols)
-        if site.place.object.path == path
-    }
+    symbols_there = {named[path][symbol] for symbol in symbols if symbol in named[path]}
     # tcmalloc has functions of jemalloc's names, and rules of its own. These are names of malloc.
-    is_tcmalloc = bool(_entries(target, shown, ["tc_malloc"]))
+    is_tcmalloc = "tc_malloc" in named[path]
     allocator = "" if is_tcmalloc else _kind_of(shown, symbols_there)
     if read and allocator != _GLIBC:
         raise Unsupported(
@@ -255,33 +254,19 @@ class _Jumps:
         }
 
 
-def _allocators(target: Target) -> list[str]:
-    """The paths of the objects that have malloc and free, the one that is bound first."""
-    having = [
-        {site.place.object.path for site in _entries(target, "", [symbol])}
-        for symbol in ("malloc", "free")
-    ]
+def _allocators(target: Target, named: Mapping[str, Collection[str]]) -> list[str]:
+    """The paths of the objects that have malloc and free, the one that is bound first. `named` are
+    symbols of functions, by the paths of objects."""
     program = os.path.realpath(f"/proc/{target.pid}/exe")
 
     def rank(path: str) -> tuple[bool, bool, str]:
         return path != program, os.path.basename(path).startswith(("libc.", "libc-")), path
 
     linkers = ("ld-linux", "ld.so", "ld-2")
-    both = having[0] & having[1]
+    both = [path for path, names in named.items() if "malloc" in names and "free" in names]
     return sorted(
         (path for path in both if not os.path.basename(path).startswith(linkers)), key=rank
     )
-
-
-def _entries(target: Target, shown: str, symbols: Sequence[str]) -> tuple[UsdtSite, ...]:
-    of_object = f"{shown}:" if shown else ""
-    sites: list[UsdtSite] = []
-    for symbol in symbols:
-        try:
-            sites += target.unprepared(parse_name(f"{PREFIX}{of_object}{symbol}"))
-        except (UnknownMarker, Unsupported):
-            continue
-    return tuple(sites)
 
 
 def _kind_of(shown: str, symbols: set[str]) -> str:

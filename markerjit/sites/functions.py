@@ -24,7 +24,7 @@ import os
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from collections.abc import Mapping as Map
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -113,6 +113,25 @@ def functions_of_process(
     for image, mapped in files_of_process(pid, read, maps, finder.problems, in_object):
         finder.add(image, mapped)
     return finder.result()
+
+
+def named_in_process(
+    pid: int, read: Read, maps: Sequence[Mapping], symbols: Collection[str]
+) -> dict[str, dict[str, str]]:
+    """By the path of each object mapped into a process, those of these symbols that are a function
+    there, each with the name by which that is known here. All are looked up in one reading of each
+    file. Raises what `read` raises when the process ends."""
+    named: dict[str, dict[str, str]] = {}
+    for image, mapped in files_of_process(pid, read, maps, [], lambda path: True):
+        known = function_names(image)
+        named[mapped.path] = {
+            symbol: canonical(names)
+            for address, names in known.names.items()
+            if address not in known.resolvers
+            for symbol in names
+            if symbol in symbols
+        }
+    return named
 
 
 def functions_of_file(path: str, name: ProbeName) -> FunctionSites:
