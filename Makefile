@@ -102,9 +102,11 @@ collection: $(VENV)/.test-ready native
 # With Debian's own Python, to which .venv lends its packages: .venv's may be a Python in root's home,
 # and a second environment would need the network and take longer than some of the tests.
 # Only the files with such tests: to collect all takes longer than some of them. Those that take seconds show what
-# does not depend on the user.
+# does not depend on the user. So do those marked also_user, which are left to `make test-all`.
+OF_USER = $(if $(CHOICE),user,(user or also_user))
 test-user: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian
-	@test "$$(id -u)" != 0 || sh tests/as_user.sh $(CHOICE) $(IN_TWO) -m 'user and not slow' $$(grep -rl --include='test_*.py' 'mark\.user' tests)
+	@test "$$(id -u)" != 0 || sh tests/as_user.sh $(CHOICE) $(IN_TWO) -m '$(OF_USER) and not slow' \
+		$$(grep -rl --include='test_*.py' 'mark\.$(if $(CHOICE),,\(also_\)\?)user' tests)
 
 # Minutes; tests/races, and so `make test`, takes a choice of it.
 kill-matrix: $(VENV)/.test-ready native build/hooks/libmjstop.so build/targets/truth_floats build/targets/truth_usdt \

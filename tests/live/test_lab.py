@@ -40,6 +40,7 @@ from markerjit.lab.child import Child
 from markerjit.lab.mixture import SAFE_FLIPS, Span
 from markerjit.lab.processes import ALIVE
 from markerjit.lab.program import Program
+from tests.support.commands import cli
 from tests.support.timing import HANG_S, Wait, wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -319,8 +320,7 @@ def test_a_change_of_other_bytes_than_expected_is_refused() -> None:
 
 
 def lab(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "markerjit", "lab", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return cli("lab", *arguments)
 
 
 def test_list_names_every_experiment() -> None:

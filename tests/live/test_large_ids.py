@@ -19,7 +19,7 @@ from tests.support.programs import Target
 from tests.support.timing import wait_until
 from tests.support.truth_values import TURNS, lines_of, shown
 
-pytestmark = pytest.mark.user
+pytestmark = pytest.mark.also_user
 
 FREE = 70_000
 """The arena has given away all smaller ids."""

@@ -19,7 +19,7 @@ from tests.support.markers import modes_of, wait_on
 from tests.support.programs import Target
 from tests.support.timing import HANG_S, wait_until
 
-pytestmark = pytest.mark.user
+pytestmark = pytest.mark.also_user
 
 TURNS = 40
 

@@ -15,7 +15,7 @@ from tests.support.commands import cli, facts, one_line, running
 from tests.support.markers import modes_of
 from tests.support.programs import Target
 
-pytestmark = pytest.mark.user
+pytestmark = pytest.mark.also_user
 
 
 def looks_of(program: Target, *options: object) -> list[dict[str, Any]]:

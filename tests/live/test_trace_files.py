@@ -455,7 +455,7 @@ def test_what_a_killed_trace_has_left_is_named_by_the_next_one(
     target: Callable, tmp_path: Path
 ) -> None:
     """A trace that still runs is not named."""
-    program = target("truth_threads", "2")
+    program = target("truth_threads", "2", "--rate", "2000")
     path = tmp_path / "all.parquet"
     follow = ("trace", "--follow", program.pid, "truth_loop", "-o", path)
     with running(*follow) as tracer:

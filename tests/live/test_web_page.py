@@ -341,7 +341,7 @@ def test_a_name_that_is_resolved_to_this_machine_gets_nothing(chromium, target: 
 # ---- for everybody -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.long), "dark"])
 def test_watch_is_accessible_and_fits(chromium, target: Callable, scheme: str) -> None:
     program = target("truth_threads", "1", "--rate", "500")
 
@@ -358,7 +358,10 @@ def test_watch_is_accessible_and_fits(chromium, target: Callable, scheme: str) -
                 assert seen.errors == []
 
 
-@pytest.mark.parametrize(("scheme", "size"), [("light", LAPTOP), ("dark", PHONE)])
+@pytest.mark.parametrize(
+    ("scheme", "size"),
+    [("light", LAPTOP), pytest.param("dark", PHONE, marks=pytest.mark.long)],
+)
 def test_lab_is_predicted_run_explained_and_accessible(
     chromium, lab: Served, scheme: str, size: tuple[int, int]
 ) -> None:

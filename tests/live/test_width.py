@@ -16,7 +16,7 @@ from tests.support.programs import Target
 from tests.support.terminals import in_terminal
 from tests.support.timing import Limited
 
-pytestmark = pytest.mark.user
+pytestmark = pytest.mark.also_user
 
 SGR = re.compile(r"\x1b\[[\d;]*m")
 MOVES = re.compile(r"\x1b\[\d*[FJK]")

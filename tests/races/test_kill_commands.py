@@ -16,21 +16,14 @@ import markerjit
 from markerjit.abi import SCRATCH_SIZE
 from markerjit.arena.find import MAPPING_PATH
 from tests.races.whereabouts import whereabouts
-from tests.support.programs import ROOT, make
+from tests.support.commands import cli
+from tests.support.programs import make
 
 pytestmark = [pytest.mark.races, pytest.mark.live]
 
 PATIENCE_S = 60
 SYS_PAUSE = 34
 KILLED = Path(__file__).with_name("killed.py")
-
-
-def cli(*args: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "markerjit.cli.main", *map(str, args)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
 
 
 @pytest.fixture

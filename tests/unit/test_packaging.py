@@ -21,6 +21,8 @@ from pathlib import Path
 import pytest
 
 from markerjit.cli.manual import pages
+from tests.support.choice import ALL_EXAMPLES, examples
+from tests.support.programs import make
 
 pytestmark = pytest.mark.slow
 
@@ -74,8 +76,19 @@ def _build(what: str, source: Path, into: Path) -> Path:
     return made
 
 
+def lend(made_of: Path, to: Path) -> None:
+    """Give a copy what was compiled of the same sources: compilers would only make it once more."""
+    for made in ("build/obj", "build/targets", "build/runtime.elf", "markerjit/_native"):
+        run("cp", "-a", "--parents", made, to, cwd=made_of)
+    run("find", to / "build", to / "markerjit/_native", "-exec", "touch", "{}", "+")
+
+
 @pytest.fixture(scope="module")
-def wheel(clean_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(repo: Path, clean_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """It is compiled from the sources, but where the tests are chosen."""
+    if examples(ALL_EXAMPLES) < ALL_EXAMPLES:
+        make("native")
+        lend(repo, clean_copy)
     into = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
     run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", into, clean_copy)
@@ -149,17 +162,14 @@ def test_sdist_holds_sources_and_nothing_built(sdist: Path) -> None:
 def test_sdist_builds_the_same_wheel(
     clean_copy: Path, wheel: Path, sdist: Path, tmp_path: Path
 ) -> None:
-    """Its sources are those of the checkout, so that what was compiled of those is lent to it:
-    compilers would only make the same once more."""
+    """Its sources are those of the checkout, so that what was compiled of those is lent to it."""
     for folder in ("source", "wheel"):
         (tmp_path / folder).mkdir()
     # tar itself: the tarfile of Debian 12 does not know the filters that later ones insist on.
     run("tar", "-xf", sdist, "-C", tmp_path / "source")
     (source,) = (tmp_path / "source").iterdir()
     assert sources_in(source) == sources_in(clean_copy)
-    for made in ("build/obj", "build/targets", "build/runtime.elf", "markerjit/_native"):
-        run("cp", "-a", "--parents", made, source, cwd=clean_copy)
-    run("find", source / "build", source / "markerjit/_native", "-exec", "touch", "{}", "+")
+    lend(clean_copy, source)
 
     again = _build("wheel", source, tmp_path / "wheel")
 
