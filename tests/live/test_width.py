@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from markerjit.cli.parser import COMMANDS
+from tests.support.choice import share
 from tests.support.commands import cli
 from tests.support.programs import Target
 from tests.support.terminals import in_terminal
@@ -65,15 +66,21 @@ def changes(server: Target, path: Path) -> Iterator[tuple[object, ...]]:
     yield ("trace", pid, "no_such_marker_of_a_long_name_that_nobody_has_ever_given_to_any_marker")
 
 
+def lines_of(shown: str) -> list[str]:
+    return MOVES.sub("", PROGRESS.sub("", SGR.sub("", shown))).splitlines()
+
+
 def lines_on_terminal(*words: object) -> list[str]:
-    shown = PROGRESS.sub("", SGR.sub("", in_terminal(*words)))
-    return MOVES.sub("", shown).splitlines()
+    return lines_of(in_terminal(*words))
+
+
+def wide(shown: str) -> list[str]:
+    """Lines that are wider than the terminal, but for words that are to be copied."""
+    return [line for line in lines_of(shown) if len(line) > 80 and " " in line.strip()]
 
 
 def check_terminal(*words: object) -> None:
-    """Nothing is wider than the terminal, but for words that are to be copied."""
-    long = [line for line in lines_on_terminal(*words) if len(line) > 80 and " " in line.strip()]
-    assert long == [], words
+    assert wide(in_terminal(*words)) == [], words
 
 
 def check(words: tuple[object, ...]) -> None:
@@ -92,7 +99,7 @@ def test_commands_have_room_on_a_terminal_and_are_plain_in_a_pipe(
     assert len(cli("read", path).stdout.splitlines()) >= 50
     assert "key" in cli("count", server.pid, "kv_store", "--by", "key", "-d", "200ms").stdout
 
-    for words in looks(server, path):
+    for words in share([*looks(server, path)], 2, 0):
         check(words)
     for words in changes(server, tmp_path / "b.jsonl"):
         check(words)
@@ -103,9 +110,10 @@ def test_demo_and_bench_have_room_on_a_terminal(tmp_path: Path) -> None:
     least = ("--only", "jump", "--seconds", 1, "--parts", 0, "--args", 1, "--layouts", 1)
 
     check_terminal("demo", "--rounds", 1, "--slice", "20ms")
-    check_terminal("bench", "dormant", *least, "--json", results)
+    shown = in_terminal("bench", "dormant", *least, "--json", results)
+    assert "ending the programs" in shown
+    assert wide(shown) == []
     check_terminal("bench", "compare", results, results)
-    assert "ending the programs" in in_terminal("bench", "dormant", *least)
 
 
 def test_what_has_no_room_is_cut_on_a_terminal_and_whole_in_a_pipe(server: Target) -> None:

@@ -17,12 +17,13 @@ from markerjit.model import RemoteAddress
 from markerjit.unwind.objects import ProcessCode
 from markerjit.unwind.rules import Kind
 from markerjit.unwind.walk import Registers, StackEnd, walk
+from tests.support.choice import examples
 from tests.support.gdb_stops import Stop, stops_in_gdb
 from tests.support.postgresql import postgresql
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
-STOPS = int(os.environ.get("MJ_STACK_STOPS", "150"))
+STOPS = int(os.environ.get("MJ_STACK_STOPS", examples(200)))
 MOST = 60
 
 PYTHON = """

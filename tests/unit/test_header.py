@@ -60,14 +60,15 @@ OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 # A second version of a compiler is not worth them all. "others" are about what comes after the
-# language, so gcc has them in C, and clang in C++; "unoptimised" is long in the other two.
+# language, so gcc has them in C, and clang in C++; "modes" and "unoptimised" are long in the other
+# two, which make test tries with "lto" and in every standard of their language.
 MATRIX = [
     pytest.param(
         compiler,
         group,
         id=f"{compiler.name}-{group}",
         marks=[pytest.mark.long]
-        * (group == "unoptimised" and compiler.is_clang != compiler.is_cxx),
+        * (group in {"modes", "unoptimised"} and compiler.is_clang != compiler.is_cxx),
     )
     for compiler in COMPILERS
     for group in OPTIONS
