@@ -162,7 +162,7 @@ class Code:
         if questions * _MANY < len(self.functions) or size > _MOST_TOGETHER:
             return
         flows = Flows([self._body(function) for function in range(len(self.functions))])
-        possible = partial(_possible, self.functions, flows)
+        possible = _Branches(self.functions, flows).possible
         self._texts = [
             text._replace(branches=possible(text.branches), short=possible(text.short))
             for text in self._texts
@@ -404,17 +404,27 @@ class Code:
         return start, self.read(start, min(size, MAX_DECODED))
 
 
-def _possible(functions: Functions, flows: Flows, candidates: Candidates) -> Candidates:
-    """The candidates without those in decoded code that end with no branch to the same place."""
-    sources, _, _, ends, targets = flows.branches()
-    own = functions.indices(ends - 1) == sources  # a function may lie inside another one
-    order = np.argsort(ends[own])
-    ends, targets = np.append(ends[own][order], -1), np.append(targets[own][order], -1)
-    same = np.searchsorted(ends[:-1], candidates.ends)
-    is_branch = (ends[same] == candidates.ends) & (targets[same] == candidates.targets)
-    of = functions.indices(candidates.ends - 1)
-    is_decoded = (of >= 0) & (candidates.ends <= flows.ends[of])
-    return candidates.where(is_branch | ~is_decoded)
+class _Branches:
+    """The direct branches of decoded functions, by their ends."""
+
+    def __init__(self, functions: Functions, flows: Flows) -> None:
+        self._functions = functions
+        self._decoded_to = flows.ends
+        sources, _, _, ends, targets = flows.branches()
+        own = functions.indices(ends - 1) == sources  # a function may lie inside another one
+        order = np.argsort(ends[own])
+        self._ends = np.append(ends[own][order], -1)
+        self._targets = np.append(targets[own][order], -1)
+
+    def possible(self, candidates: Candidates) -> Candidates:
+        """The candidates without those in decoded code that end with no branch to the same
+        place."""
+        same = np.searchsorted(self._ends[:-1], candidates.ends)
+        is_branch = self._ends[same] == candidates.ends
+        is_branch &= self._targets[same] == candidates.targets
+        of = self._functions.indices(candidates.ends - 1)
+        is_decoded = (of >= 0) & (candidates.ends <= self._decoded_to[of])
+        return candidates.where(is_branch | ~is_decoded)
 
 
 def _text(image: FileImage, segment: Segment) -> _Text:

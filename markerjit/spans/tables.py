@@ -22,6 +22,9 @@ from markerjit.tuples import NamedTuple
 from markerjit.x86.windows import Addresses, words_at
 
 MAX_ENTRIES = 1 << 14
+_FEW = 16
+"""Tables of which one is read to its end after the other; of more, all have their next entry read.
+Few tables are long."""
 
 
 class _Tables(NamedTuple):
@@ -39,7 +42,8 @@ class _Tables(NamedTuple):
     end: Addresses
     confined: NDArray[np.bool_]
 
-    def where(self, chosen: NDArray[np.bool_]) -> _Tables:
+    def where(self, chosen: NDArray[np.generic]) -> _Tables:
+        """Some of them, by a mask or by their places."""
         return _Tables._make(column[chosen] for column in self)
 
 
@@ -61,18 +65,37 @@ def table_targets(
     arrivals = [np.zeros(0, np.int64)]
     for segment in image.segments:
         if segment.type == PT_LOAD and not segment.flags & PF_W:
-            data = np.frombuffer(image.read(segment.address, segment.file_size), np.uint8)
+            content = image.read(segment.address, segment.file_size)
+            data = np.frombuffer(content, np.uint8)
             live = tables
             for number in range(MAX_ENTRIES):
                 at = live.table + 4 * number - segment.address
                 live = live.where((at >= 0) & (at + 4 <= len(data)))
-                if not len(live.table):
+                at = live.table + 4 * number - segment.address
+                if len(at) <= _FEW:
+                    for place, start in enumerate(at.tolist()):
+                        table = live.where(np.array([place]))
+                        entries = _words(content, start, MAX_ENTRIES - number)
+                        targets = _until(table.origin + entries, low, high)
+                        arrivals.append(targets[_counts(functions, is_entry, table, targets)])
                     break
-                targets = live.origin + words_at(data, live.table + 4 * number - segment.address)
+                targets = live.origin + words_at(data, at)
                 inside = (targets >= low) & (targets < high)
                 live, targets = live.where(inside), targets[inside]
                 arrivals.append(targets[_counts(functions, is_entry, live, targets)])
     return np.unique(np.concatenate(arrivals))
+
+
+def _words(content: bytes, at: int, most: int) -> Addresses:
+    """The signed 32-bit numbers from an offset on, so many at most."""
+    count = min((len(content) - at) // 4, most)
+    return np.frombuffer(content, "<i4", count, at).astype(np.int64)
+
+
+def _until(targets: Addresses, low: int, high: int) -> Addresses:
+    """Those before the first one that is not in low..high."""
+    (outside,) = ((targets < low) | (targets >= high)).nonzero()
+    return targets[: outside[0]] if len(outside) else targets
 
 
 def _tables(

@@ -86,7 +86,9 @@ class Flows:
         self.ends[counts > 0] = self.insns.starts[last] + self.insns.sizes[last]
         self.rows = np.concatenate([[0], behind])
         self._rows = self.rows.tolist()
-        self._leading = np.searchsorted(self.insns.leading, self.rows).tolist()
+        bounds = np.searchsorted(self.insns.leading, self.rows)
+        self._leading = bounds.tolist()
+        self._of_leading = np.repeat(np.arange(len(bodies)), np.diff(bounds))
 
     def at(self, place: int) -> Flow:
         """The flow of the function at a place."""
@@ -115,7 +117,7 @@ class Flows:
         starts = self.insns.starts[rows]
         ends = starts + self.insns.sizes[rows]
         targets = self.insns.targets[chosen].view(np.int64)
-        return Transfers(self.functions_of(rows), rows, starts, ends, targets)
+        return Transfers(self._of_leading[chosen], rows, starts, ends, targets)
 
     def functions_of(self, rows: Addresses) -> Addresses:
         """The places of the functions that these instructions are in."""

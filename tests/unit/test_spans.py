@@ -348,6 +348,21 @@ def test_answers_are_the_same_where_many_are_expected(code: Code, expecting: Cod
         assert exits_of(expecting, at) == exits_of(code, at)
 
 
+def test_tables_read_one_by_one_lead_where_those_read_together_do(
+    labels_and_code: tuple[dict[str, int], Code, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels, code, stripped = labels_and_code
+    low, high = int(code.functions.starts[0]), int(code.functions.ends[-1]) + 16
+
+    monkeypatch.setattr("markerjit.spans.tables._FEW", 0)
+    with FileImage(str(stripped)) as image:
+        together = Code(image)
+
+    assert together.targets(low, high) == code.targets(low, high)
+    at = labels["switched_1"]
+    assert (at, TargetKind.TABLE) in together.targets(at, at + 1)
+
+
 def test_columns_say_of_each_place_what_its_values_say(code: Code) -> None:
     low, high = int(code.functions.starts[0]), int(code.functions.ends[-1]) + 16
     scanned = {at: exits_of(code, at) for at in range(low, high)}
