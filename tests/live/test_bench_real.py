@@ -50,7 +50,7 @@ def lua(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     """Programs by form: no marker, jump, nop, pointer, and the one that counts for itself."""
     make("native")
     fetch(LUA)
-    tools = building.Toolchain(flags=("-O1",))
+    tools = building.Toolchain(flags=("-O0",))
     forms = [BY_NAME[name] for name in (BASELINE, "jump", "nop", "pointer")]
     objects = building.compile_all(LUA, building.tree_of(LUA), [*forms, building.TRUTH], tools)
     where = tmp_path_factory.mktemp("lua")

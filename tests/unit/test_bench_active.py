@@ -77,7 +77,16 @@ def nops(programs: Path, tmp_path: Path) -> Iterator[Crew]:
 # ---- what is compared ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+def by_code() -> Iterator[Any]:
+    """The names of all forms. Of those that differ in who listens only, the first one is enough."""
+    seen = set()
+    for name, way in BY_NAME.items():
+        code = way.form.flags, way.form.libraries
+        yield pytest.param(name, marks=[pytest.mark.long] * (code in seen))
+        seen.add(code)
+
+
+@pytest.mark.parametrize("name", [*by_code()])
 def test_every_form_compiles_without_a_warning(tmp_path: Path, name: str) -> None:
     object_of(name, tmp_path, *STRICT)
 
