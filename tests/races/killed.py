@@ -235,6 +235,7 @@ class _PointedLibrary:
         self.mj_race = loaded.mj_race
         self.mj_follows = loaded.mj_follows
         self.mj_mappings = loaded.mj_mappings
+        self.mj_mapped_as = loaded.mj_mapped_as
 
 
 def _put_points() -> None:
