@@ -14,10 +14,10 @@ import pytest
 
 import markerjit
 from markerjit.cli.recording import SUFFIXES
-from tests.support.commands import CLI, ENVIRONMENT, cli, one_line, running
+from tests.support.commands import ENVIRONMENT, cli, one_line, running
 from tests.support.markers import modes_of, wait_on
 from tests.support.programs import Target
-from tests.support.timing import HANG_S, wait_until
+from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.also_user
 
@@ -25,10 +25,9 @@ TURNS = 40
 
 
 def read_back(data: bytes, *options: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [*CLI, "read", "-", *options], input=data, env=ENVIRONMENT, capture_output=True,
-        check=False, timeout=HANG_S,
-    )  # fmt: skip
+    with running("read", "-", *options, stdin=subprocess.PIPE, text=False) as reader:
+        answer = reader.communicate(data)
+    return subprocess.CompletedProcess(["read", "-", *options], reader.returncode, *answer)
 
 
 def traced(program: Target, *options: str) -> bytes:

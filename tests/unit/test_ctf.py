@@ -425,7 +425,7 @@ def test_packets_of_nonsense_are_counted(tmp_path: Path, time: Time) -> None:
     ]
     random_ = random.Random(5)
     likely = [*range(9), *(head_of(*head) for head in [(0, 1), (4, 1), (4, 2), (7, 4), (7, 5)])]
-    for number in range(300):
+    for number in range(examples(300)):
         words = [random_.choice(likely) for _ in range(random_.choice([1, 2, 3, 9, 100, 6000]))]
         words = words if random_.random() < 0.9 else [words[0]] * len(words)
         info = make_info(*types, clock=MONOTONIC._replace(time=time))
