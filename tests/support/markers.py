@@ -44,12 +44,14 @@ def wait_on(pid: int, marker: str, tracer: subprocess.Popen[str]) -> None:
 
 
 def wait_switched(pid: int) -> None:
-    """Wait until nobody is at a change of the process: who is killed then has left it half done."""
+    """Wait until nobody is at a change of the process: who is killed then has left it half done,
+    and who is stopped keeps all others from changes, also behind the last line of its journal."""
 
     def is_done() -> bool:
         with markerjit.View(pid) as view:
             arena = view.arena()
-            return arena is not None and arena.writer is None
+            is_open = arena is None or arena.writer is not None
+            return not is_open and not view._target.memory.is_locked()
 
     wait_until(is_done, "the change to be done")
 
