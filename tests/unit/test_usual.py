@@ -96,7 +96,6 @@ def both(own: OwnArena, request: pytest.FixtureRequest) -> Callable[..., Both]:
         ("count()", "text[:8], size", lambda key, size, text: (shown(text[:8]), size)),
         ("count()", "text[:0], text[:13]", lambda *event: ("", shown(event[-1][:13]))),
     ],
-    ids=str,
 )
 def test_keys_of_the_usual_case_are_those_of_the_runtime(
     both: Callable[..., Both], what: str, by: str | None, key_of: Callable
