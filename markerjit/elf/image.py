@@ -15,7 +15,7 @@ import stat
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import TracebackType
 from typing import Self
 
@@ -118,13 +118,13 @@ class Image:
         """The address ranges of the loaded segments that have all of these PF_* flags."""
         return [
             range(segment.address, segment.end)
-            for segment in self._headers.loads
+            for segment in self._loads
             if segment.flags & flags == flags
         ]
 
     def note_segments(self) -> list[Segment]:
         """The PT_NOTE segments, at most MAX_NOTE_BYTES together."""
-        return [*self._headers.notes]
+        return [*self._notes]
 
     def read_note_segment(self, segment: Segment) -> bytes:
         """A note segment's bytes. Raises BadNote where they cannot be read."""
@@ -135,7 +135,7 @@ class Image:
 
     def build_id(self) -> str | None:
         """The build id that the linker wrote, lower-case hexadecimal, or None."""
-        for segment in self._headers.notes:
+        for segment in self._notes:
             try:
                 data = self.read_note_segment(segment)
                 find = _build_id_in if len(data) <= _PAGE else _build_id_in.__wrapped__
@@ -158,6 +158,16 @@ class Image:
     def _take_headers(self, headers: _Headers) -> None:
         self._headers = headers
         self.segments, self.fixed_address = headers.segments, headers.fixed_address
+        self._loads, self._notes = headers.loads, headers.notes
+
+    @cached_property
+    def _loads(self) -> tuple[Segment, ...]:
+        """The PT_LOAD segments: of an image that has no headers, too."""
+        return _of_type(self.segments, PT_LOAD)
+
+    @cached_property
+    def _notes(self) -> tuple[Segment, ...]:
+        return _of_type(self.segments, PT_NOTE)
 
 
 class MappedImage(Image):
@@ -224,7 +234,7 @@ class FileImage(Image):
 
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes, with zeros where a segment is larger in memory than in the file."""
-        for segment in self._headers.loads:
+        for segment in self._loads:
             if not segment.address <= address < segment.end:
                 continue
             if address + size > segment.end:
@@ -270,7 +280,7 @@ class FileImage(Image):
 
         A small file may claim the same bytes many times, or the zeros behind a segment.
         """
-        if sum(segment.file_size for segment in self._headers.notes) > self.size:
+        if sum(segment.file_size for segment in self._notes) > self.size:
             raise BadFile(f"{self.name}: it claims more notes than it has bytes")
 
     def _head(self) -> bytes:

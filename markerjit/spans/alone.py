@@ -175,9 +175,9 @@ def _entered_by_own(
     own = (to >= 0) & functions.parts[leaps.functions] & (owners[leaps.functions] == to)
     own &= leaps.targets > functions.starts[to]
     known = np.bincount(to[own], minlength=len(owners))
-    found = np.zeros(len(owners), np.int64)
+    arrived = np.zeros(len(owners), np.int64)
     for arrivals in from_parts:
         first = np.searchsorted(arrivals, functions.starts + 1)
-        found += np.maximum(np.searchsorted(arrivals, functions.ends) - first, 0)
-    mask: Mask = found == known
+        arrived += np.maximum(np.searchsorted(arrivals, functions.ends) - first, 0)
+    mask: Mask = arrived == known
     return mask
