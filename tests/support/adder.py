@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 
 from markerjit.arena.aggregates import Aggregates, Size
 from markerjit.events.aggregates import Answers, answers_of, totals_of, words_of
@@ -11,11 +12,23 @@ from markerjit.patch.request import AddUp
 from markerjit.probes.adding import ask_markers
 from markerjit.probes.recorders import Recorders
 from markerjit.questions.aggregates import parse_aggregate
-from tests.support.own_arena import CHARS, DOUBLE, LONG, OwnArena, Slot
+from tests.support.own_arena import CHARS, DOUBLE, LONG, OwnArena, Slot, address_of
 
 UNSIGNED = CType(TypeClass.UNSIGNED, 8)
 FORMAT = "key %ld size %lu half %g text %s"
 SIGNATURE = Signature("m", FORMAT, (LONG, UNSIGNED, DOUBLE, CHARS))
+_PAGE = 4096
+_TEXTS = mmap.mmap(-1, 2 * _PAGE)
+
+
+def placed(text: bytes | None, page: int = 0) -> ctypes.c_uint64:
+    """The address of a text at the beginning of one of two pages. One whose last word is not in its
+    page is always left to the runtime, and Python puts its texts anywhere."""
+    if text is None:
+        return ctypes.c_uint64(0)
+    at = page * _PAGE
+    _TEXTS[at : at + len(text) + 1] = text + b"\0"
+    return ctypes.c_uint64(address_of(_TEXTS) + at)
 
 
 def give_back(aggregates: Aggregates, ticket: int) -> None:
@@ -53,7 +66,7 @@ class Adder:
         self, key: int = 0, size: int = 0, half: float = 0.0, text: bytes | None = b"text"
     ) -> None:
         self.slot.hit(
-            ctypes.c_int64(key), ctypes.c_uint64(size), ctypes.c_double(half), ctypes.c_char_p(text)
+            ctypes.c_int64(key), ctypes.c_uint64(size), ctypes.c_double(half), placed(text)
         )
 
     def answers(self) -> Answers:

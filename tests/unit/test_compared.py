@@ -14,7 +14,7 @@ import pytest
 from markerjit.abi import CODE_SIZE
 from markerjit.model import Signature
 from markerjit.probes import called
-from tests.support.adder import SIGNATURE, Adder
+from tests.support.adder import SIGNATURE, Adder, placed
 from tests.support.own_arena import CHARS, INT, RESTARTABLE, OwnArena, geometry_of
 
 OF_LENGTH = Signature("sized", "text %.*s", (INT, CHARS))
@@ -56,7 +56,7 @@ class Asked:
                 if length is None:
                     adder.hit(text=text)
                 else:
-                    adder.slot.hit(ctypes.c_int(length), ctypes.c_char_p(text))
+                    adder.slot.hit(ctypes.c_int(length), placed(text))
         return tuple(now - then for now, then in zip(self._counts(), before, strict=True))
 
     def _counts(self) -> list[int]:

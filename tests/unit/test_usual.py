@@ -18,7 +18,7 @@ from markerjit.abi import AGGREGATES, CODE_SIZE
 from markerjit.events.aggregates import Missed
 from markerjit.model import Signature
 from markerjit.probes import called
-from tests.support.adder import SIGNATURE, Adder
+from tests.support.adder import SIGNATURE, Adder, placed
 from tests.support.choice import examples
 from tests.support.own_arena import CHARS, INT, RESTARTABLE, OwnArena, geometry_of
 
@@ -132,7 +132,7 @@ def test_text_with_a_length_ends_there_or_at_its_nul(own: OwnArena, by: str) -> 
             text = data if length < 0 else data[:length]
             key = (shown(text[:6] if by == "text[:6]" else text),)
             truth[(*key, "more") if by.endswith("more") else key] += 1
-            arguments = ctypes.c_int(length), ctypes.c_char_p(data), ctypes.c_char_p(b"more")
+            arguments = ctypes.c_int(length), placed(data), placed(b"more", page=1)
             for adder in (made.whole, made.usual) * TIMES:  # the one finds the page for the other
                 adder.slot.hit(*arguments)
 
