@@ -129,7 +129,7 @@ def _adding(
         texts += [text] * len(numbers_of([node]))
     known = known_of(signature, Process(), careful=False)
     try:
-        draft = draft_of_adding(gathered, shape, known, Process())
+        draft = draft_of_adding(gathered, shape, known)
         made = code_of_call(draft, _ADDRESS, _RUNTIME, _PROBE, b"")
     except Unsupported as reason:
         return AskedMarker(signature.name, types, tuple(expression), (), 0, str(reason))

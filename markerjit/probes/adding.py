@@ -1,7 +1,8 @@
 """The code of a marker that adds to an aggregate.
 
-It computes the numbers of the key, and the value (called.py), and has the runtime add them up
-(native/src/runtime/aggregate.c), which also puts together the texts of the key. A struct
+It computes the numbers of the key, and the value (called.py), and adds the usual event itself
+(usual.py). Any other it has the runtime add up (native/src/runtime/aggregate.c), which also puts
+together the texts of the key. A struct
 mj_aggregation behind the code tells the runtime what to do.
 """
 
@@ -26,7 +27,7 @@ from markerjit.errors import BadQuestion
 from markerjit.events.aggregates import flags_of
 from markerjit.model import RemoteAddress, Signature
 from markerjit.patch.request import AddUp
-from markerjit.probes.asking import Process, known_of, scope_of_marker
+from markerjit.probes.asking import known_of, scope_of_marker
 from markerjit.probes.called import (
     Number,
     Runtime,
@@ -65,9 +66,9 @@ def ask_markers(asked: Asked, signatures: Sequence[Signature]) -> AskedOfMarkers
     return ask_aggregate(asked, [scope_of_marker(signature) for signature in signatures])
 
 
-def draft_of_adding(gathered: Gathered, shape: Shape, known: Known, process: Process) -> Draft:
+def draft_of_adding(gathered: Gathered, shape: Shape, known: Known) -> Draft:
     """The code. Raises Unsupported for a value that the process cannot supply."""
-    usual = _usual(gathered, shape, known, process.rows.rseq_offset)
+    usual = _usual(gathered, shape, known)
     return draft_of_call(gathered.condition, _numbers(gathered), known, usual)
 
 
@@ -82,7 +83,7 @@ def code_of(
         raise BadQuestion(sentence, str(probe.asked), 0, 0)
     known = known_of(signature, runtime.process, runtime.careful)
     how = _aggregation(gathered, probe.shape, known, marker)
-    draft = draft_of_adding(gathered, probe.shape, known, runtime.process)
+    draft = draft_of_adding(gathered, probe.shape, known)
     return code_of_call(draft, address, runtime, runtime.aggregate, how, marker)
 
 
@@ -91,11 +92,11 @@ def _numbers(gathered: Gathered) -> list[Number]:
     return numbers_of([*gathered.key, *((gathered.value,) if gathered.value else ())])
 
 
-def _usual(gathered: Gathered, shape: Shape, known: Known, rseq_offset: int) -> Usual | None:
+def _usual(gathered: Gathered, shape: Shape, known: Known) -> Usual | None:
     """The case that needs no call. None where each event does: one is more than one word, or is a
     float; or a text is read with care, or from where a number says."""
     scale = shape.scale
-    if not rseq_offset or (shape.does is not Does.COUNT and not scale):
+    if not known.rseq_offset or (shape.does is not Does.COUNT and not scale):
         return None
     if scale and scale.type is Type.F64:
         return None
@@ -114,7 +115,7 @@ def _usual(gathered: Gathered, shape: Shape, known: Known, rseq_offset: int) -> 
             if text is None or known.careful:
                 return None
             key.append(text)
-    return Usual(key, scale, numbers, missing_at(_numbers(gathered)), rseq_offset)
+    return Usual(key, scale, numbers, missing_at(_numbers(gathered)), known.rseq_offset)
 
 
 def _aggregation(gathered: Gathered, shape: Shape, known: Known, marker: int) -> bytes:

@@ -25,7 +25,7 @@ def modes_of(pid: int) -> dict[str, str | None]:
 
 def has_arena(pid: int) -> bool:
     """Whether an arena is in a process. To see it in the list of its mappings takes a hundredth of
-    what a View takes, so who waits for a marker asks this first."""
+    what a View takes, so this is asked first where a marker is waited for."""
     return MAPPING_PATH in Path(f"/proc/{pid}/maps").read_text()
 
 

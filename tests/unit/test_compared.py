@@ -88,25 +88,29 @@ def likely(constant: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_equality_is_that_of_python(asked: Callable[[str], Asked], length: int) -> None:
+@pytest.mark.parametrize("operator", ["==", "startswith"])
+def test_answer_is_that_of_python(
+    asked: Callable[[str], Asked], length: int, operator: str
+) -> None:
     constant = LETTERS[:length]
-    made = asked(f'text == "{constant}"')
+    made = asked(question(operator, constant))
 
     for text in likely(constant):
+        met = is_met(operator, text, constant)
         whole, alone = made.met(text)
-        assert whole == (TIMES if text == constant.encode() else 0), text
-        assert (0 < alone <= TIMES) if whole else alone == 0, text
+        assert whole == (TIMES if met else 0), text
+        assert (0 < alone <= TIMES) if met else alone == 0, text
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_beginning_is_that_of_python(asked: Callable[[str], Asked], length: int) -> None:
-    constant = LETTERS[:length]
-    made = asked(f'text.startswith("{constant}")')
+def question(operator: str, constant: str) -> str:
+    """A text compared with a constant."""
+    return f'text == "{constant}"' if operator == "==" else f'text.startswith("{constant}")'
 
-    for text in likely(constant):
-        whole, alone = made.met(text)
-        assert whole == (TIMES if text.startswith(constant.encode()) else 0), text
-        assert (0 < alone <= TIMES) if whole else alone == 0, text
+
+def is_met(operator: str, text: bytes, constant: str) -> bool:
+    """The answer of Python."""
+    wanted = constant.encode()
+    return text == wanted if operator == "==" else text.startswith(wanted)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -115,14 +119,12 @@ def test_text_with_a_length_ends_there_or_at_its_nul(
     own: OwnArena, length: int, operator: str
 ) -> None:
     constant = LETTERS[:length]
-    is_whole = operator == "=="
-    where = f'text == "{constant}"' if is_whole else f'text.startswith("{constant}")'
-    made = Asked(own, where, OF_LENGTH)
+    made = Asked(own, question(operator, constant), OF_LENGTH)
 
     for data in likely(constant):
         for most in {-1, 0, length - 1, length, length + 1, 200}:
             text = data if most < 0 else data[:most]
-            met = text == constant.encode() if is_whole else text.startswith(constant.encode())
+            met = is_met(operator, text, constant)
             whole, alone = made.met(data, most)
             assert whole == (TIMES if met else 0), (text, most)
             if most >= 0:

@@ -364,8 +364,9 @@ def bpftrace(loops: Loops, place: Place) -> Iterator[Listener]:
 
 
 def _have_breakpoints(view: markerjit.View) -> bool:
-    """Whether something is in the place of the no-op of each USDT probe."""
-    states = [state for probe in view.usdt().probes for state in probe.states]
+    """Whether something is in the place of the no-op of each USDT probe of the bench: libraries
+    may have others."""
+    states = [state for probe in view.usdt("bench:*").probes for state in probe.states]
     return all(view.read(state.site.address, 1) != _NO_OP for state in states)
 
 
