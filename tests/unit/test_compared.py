@@ -109,8 +109,8 @@ def question(operator: str, constant: str) -> str:
 
 def is_met(operator: str, text: bytes, constant: str) -> bool:
     """The answer of Python."""
-    wanted = constant.encode()
-    return text == wanted if operator == "==" else text.startswith(wanted)
+    encoded = constant.encode()
+    return text == encoded if operator == "==" else text.startswith(encoded)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
