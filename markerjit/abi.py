@@ -250,7 +250,8 @@ class EditEntry(ctypes.Structure):
         ("code", ctypes.c_uint8),
         ("again", ctypes.c_uint8),
         ("store", ctypes.c_uint8),
-        ("reserved", ctypes.c_uint8 * 3),
+        ("early", ctypes.c_uint8),
+        ("reserved", ctypes.c_uint8 * 2),
         ("old_bytes", ctypes.c_uint8 * 16),
         ("new_bytes", ctypes.c_uint8 * 16),
     ]

@@ -580,7 +580,8 @@ class Change(NamedTuple):
 
     `what` is for people; `code` says whether threads execute the bytes. `new` is empty while it is
     not known: in a plan made before the runtime is in the target. `quiet` is for data: no thread
-    reads it now, because the sites that use it are closed. `completion` is the address at which a
+    reads it now, because the sites that use it are closed; `early`, that none has read it ever,
+    and that it is in memory of ours. `completion` is the address at which a
     thread continues after it has hit a breakpoint in place of the instruction, if one address says
     it all.
     """
@@ -592,10 +593,12 @@ class Change(NamedTuple):
     code: bool
     quiet: bool = False
     completion: RemoteAddress | None = None
+    early: bool = False
 
 
 class Edit(NamedTuple):
-    """One write of a plan: struct mj_edit of abi.h, which explains `step`, `again` and `store`."""
+    """One write of a plan: struct mj_edit of abi.h, which explains `step`, `again`, `store` and
+    `early`."""
 
     address: RemoteAddress
     old: bytes
@@ -605,3 +608,4 @@ class Edit(NamedTuple):
     step: int = 0
     again: bool = False
     store: bool = False
+    early: bool = False

@@ -4,7 +4,8 @@ A plan is made from what was seen at the sites, and is checked again when it is 
 names the bytes that it expects. Switching one site is:
 
     on    slot.data and slot.adapter, slot.probe, its hole, the code that opens the site, then its
-          semaphore
+          semaphore. The words of slots that were never used come before all others, and are written
+          before threads are stopped
     off   the semaphore, the code back, its hole, then slot.probe
 
 Both are preceded by the words of slots by which the entry of a function keeps its arguments for the
@@ -18,7 +19,8 @@ probe or NULL. How bytes are changed while threads run is for the protocols
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
+from functools import partial
+from itertools import repeat, takewhile
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TypeVar
@@ -67,6 +69,7 @@ __all__ = [
 T = TypeVar("T")
 _STEP = attrgetter("step")
 _ADDRESS = attrgetter("address")
+_EARLY = attrgetter("early")
 _SLOT_OF_STATE = attrgetter("site.body.slot")
 _MARKER_OF_STATE = attrgetter("site.signature.name")
 _CODE_MODE = attrgetter("code_mode")
@@ -212,15 +215,16 @@ def plan_on(
     every += carried.closed
     context = Context(strategy, own, handler=bool(traps) or _any_breakpoint(every))
     filled, emptied = _hole_changes(every, modes_after)
+    of_new, of_others = _slot_changes(states, bindings)
     groups = (
-        map(_alone, carried.words), *_slot_changes(states, bindings), filled,
+        *of_new, map(_alone, carried.words), *of_others, filled,
         _code_changes(every, modes_after), emptied, _semaphore_changes(states, modes_after),
     )  # fmt: skip
     edits = _edits(groups, context)
     if isinstance(edits, Refusal):
         return edits
     if edits:
-        edits = (*_guards(states, edits), *edits)
+        edits = _with_guards(states, edits)
     return Plan(
         _title("on", states), edits, strategy, tuple(traps), bindings is None,
         untraps=_untraps(every, {address for address, _ in traps}), left_out=left_out,
@@ -229,7 +233,14 @@ def plan_on(
     )  # fmt: skip
 
 
-def _guards(states: Sequence[SiteState], edits: Sequence[Edit]) -> Iterator[Edit]:
+def _with_guards(states: Sequence[SiteState], edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    """The edits, with guards behind those that are written early."""
+    first = sum(1 for _ in takewhile(_EARLY, edits))
+    step = edits[min(first, len(edits) - 1)].step
+    return *edits[:first], *_guards(states, edits, step), *edits[first:]
+
+
+def _guards(states: Sequence[SiteState], edits: Sequence[Edit], step: int) -> Iterator[Edit]:
     """Slots' data that the plan leaves as it is, as edits that change nothing. Without them an
     object that was loaded anew, at the same address, would get a probe without its data."""
     changed = {edit.address for edit in edits if not edit.code}
@@ -237,7 +248,7 @@ def _guards(states: Sequence[SiteState], edits: Sequence[Edit]) -> Iterator[Edit
         address = RemoteAddress(state.site.slot + SLOT_DATA)
         if address not in changed:
             data = state.data.to_bytes(8, "little")
-            yield Edit(address, data, data, f"{state.site.marker}: slot.data", False)
+            yield Edit(address, data, data, f"{state.site.marker}: slot.data", False, step)
 
 
 def plan_off(
@@ -274,7 +285,7 @@ def plan_off(
         can_go = state.site.slot in staying and not state.probe & PROBE_COUNTED
         if strategy.stops or own or can_go or state.site.form.is_decided_by_slot:
             idle = state.site.body.idle
-            slots.append(_alone(_word_change(state, SLOT_PROBE, idle, "slot.probe, none")))
+            slots.append(_word_change(state, SLOT_PROBE, idle, "slot.probe, none"))
         elif state.probe & PROBE_COUNTED:
             return Refusal(
                 Reason.QUIESCENCE,
@@ -332,8 +343,8 @@ def _edits(groups: Iterable[Iterable[Alike]], context: Context) -> tuple[Edit, .
             if isinstance(planned, Refusal):
                 return planned
             for edit in planned:
-                _, old, bytes_after, what, code, of_change, again, store = edit
-                fields = (old, bytes_after, what, code, step + of_change, again, store)
+                _, old, bytes_after, what, code, of_change, *flags = edit
+                fields = (old, bytes_after, what, code, step + of_change, *flags)
                 away = edit.address - change.address
                 of_group += [new(Edit, (address + away, *fields)) for address in addresses]
         of_group.sort(key=_ADDRESS)
@@ -474,30 +485,46 @@ def _difference(old: bytes, new: bytes) -> tuple[int, bytes, bytes]:
     return start, old[start:end], new[start:end]
 
 
+_OfSlots = tuple[list[Alike], list[Alike]]
+"""All data, adapters and what probes take, then all probes: a thread that finds the probe finds
+those."""
+
+
 def _slot_changes(
     states: Sequence[SiteState], bindings: Mapping[RemoteAddress, Binding] | None
-) -> tuple[list[Alike], list[Alike]]:
-    """All data, adapters and what probes take, then all probes: a thread that finds the probe finds
-    those. An adapter
-    that the new probe does not need stays, for threads that are on their way to it."""
+) -> tuple[_OfSlots, _OfSlots]:
+    """The changes of slots that were never used, and those of all others. An adapter that the new
+    probe does not need stays, for threads that are on their way to it."""
     open_slots = {
         state.site.body.slot
         for state in states
         if state.code_mode or state.site.form.is_decided_by_slot
     }
-    data, probes = [], []
+    of_new: _OfSlots = [], []
+    of_others: _OfSlots = [], []
     for state in _slot_states(states):
         new = bindings[state.site.slot] if bindings is not None else None
         quiet = state.site.slot not in open_slots
+        early = quiet and _is_new(state)
+        data, probes = of_new if early else of_others
+        change = partial(_word_change, state, quiet=quiet, early=early)
         if new is None or state.data != new.data:
-            data.append(_word_change(state, SLOT_DATA, new and new.data, "slot.data", quiet))
+            data.append(change(SLOT_DATA, new and new.data, "slot.data"))
         if new is not None and new.adapter and state.adapter != new.adapter:
-            data.append(_word_change(state, SLOT_ADAPTER, new.adapter, "slot.adapter", quiet))
+            data.append(change(SLOT_ADAPTER, new.adapter, "slot.adapter"))
         if state.site.form.name == RETURN and (new is None or state.takes != new.takes):
-            data.append(_word_change(state, SLOT_TAKES, new and new.takes, "slot.takes", quiet))
+            data.append(change(SLOT_TAKES, new and new.takes, "slot.takes"))
         if new is None or state.probe != new.probe:
-            probes.append(_word_change(state, SLOT_PROBE, new and new.probe, "slot.probe", quiet))
-    return list(map(_alone, data)), list(map(_alone, probes))
+            probes.append(change(SLOT_PROBE, new and new.probe, "slot.probe"))
+    return of_new, of_others
+
+
+def _is_new(state: SiteState) -> bool:
+    """Whether its slot is one in the arena that was never used: data comes before anything else,
+    and stays. Then no thread has ever come to the stub. A slot of a file that is mapped may go with
+    that."""
+    body = state.site.body
+    return bool(body.covers) and not (state.data or state.token) and state.probe == body.idle
 
 
 def by_slot(sites: Sequence[Site]) -> Iterator[Site]:
@@ -519,19 +546,26 @@ def _first_of_each(slots: Iterable[tuple[int, T]]) -> Iterator[T]:
 
 
 def _word_change(
-    state: SiteState, offset: int, new: int | None, what: str, quiet: bool = False
-) -> Change:
+    state: SiteState,
+    offset: int,
+    new: int | None,
+    what: str,
+    quiet: bool = False,
+    early: bool = False,
+) -> Alike:
     words = {
         SLOT_PROBE: state.probe,
         SLOT_DATA: state.data,
         SLOT_ADAPTER: state.adapter,
         SLOT_TAKES: state.takes,
     }
-    return Change(
+    change = Change(
         RemoteAddress(state.site.slot + offset),
         words[offset].to_bytes(8, "little"),
         b"" if new is None else new.to_bytes(8, "little"),
         f"{state.site.marker}: {what}",
         code=False,
         quiet=quiet,
+        early=early,
     )
+    return _alone(change)

@@ -1,8 +1,8 @@
 """The steps of a plan as values, and each step as an English sentence. Nothing is touched.
 
-The order is that of arena/patches.py, arena/journal.py and native/src/stop/transaction.c: what the
-runtime has to know, the journal, quiescence, then compare, write, read back and synchronise for
-each group of edits, and the way back to normal.
+The order is that of arena/patches.py, arena/journal.py and native/src/stop: what the runtime has to
+know, the journal, words that no thread reads yet, quiescence, then compare, write, read back and
+synchronise for each group of edits, and the way back to normal.
 
 What this does not do: choose a protocol or an order. The plan has done both.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import attrgetter
 
 from markerjit.model import Edit, RemoteAddress
@@ -149,10 +149,11 @@ def _unnumbered(
         counted(len(edits), "edit"),
         "if the controller dies from here on, the next one knows what to put back",
     )
+    first = sum(1 for _ in takewhile(attrgetter("early"), edits)) if strategy.stops else 0
+    if first:
+        yield from _written(edits[:first], strategy)
     yield _step(Verb.QUIESCE, strategy.explained, strategy.proves)
-    yield _comparison([edit for edit in edits if not edit.again])
-    for _, group in groupby(edits, attrgetter("step")):
-        yield from _group(list(group), strategy)
+    yield from _written(edits[first:], strategy)
     if strategy.stops:
         yield _step(
             Verb.RESUME,
@@ -160,6 +161,13 @@ def _unnumbered(
             "the return to user code serialises, so no core runs bytes that it fetched before",
         )
     yield _step(Verb.CLOSE, "", "nothing is left to put back")
+
+
+def _written(edits: Sequence[Edit], strategy: Strategy) -> Iterator[Step]:
+    """Edits that are compared together, and then written step by step."""
+    yield _comparison([edit for edit in edits if not edit.again])
+    for _, group in groupby(edits, attrgetter("step")):
+        yield from _group(list(group), strategy)
 
 
 def _comparison(edits: Sequence[Edit]) -> Step:
@@ -193,7 +201,7 @@ def _safe_because(edit: Edit, strategy: Strategy) -> str:
     if not edit.code:
         if edit.store:
             return "one aligned store: a thread reads the old word or the new one"
-        if strategy.stops:
+        if strategy.stops and not edit.early:
             return "no thread runs, so none reads half of the word"
         return "no open site leads to the slot, so no thread reads the word"
     if edit.new == bytes([INT3]):

@@ -28,7 +28,7 @@ GEOMETRY = geometry_of(max_edits=40_000)
 HEAD = CONTROL + Control.journal.offset
 EDITS = (
     Edit(RemoteAddress(0x1000), b"\xeb", b"\xcc", "journal", True),
-    Edit(RemoteAddress(0x9000), bytes(8), b"eight by", "journal", False, 1, False, True),
+    Edit(RemoteAddress(0x9000), bytes(8), b"eight by", "journal", False, 1, False, True, True),
     Edit(RemoteAddress(0x1000), b"\xcc", b"\x90", "journal", True, 2, True),
 )
 
@@ -72,7 +72,7 @@ some_bytes = st.integers(1, 16).flatmap(
 some_edits = st.builds(
     lambda at, pair, *flags: Edit(RemoteAddress(at), *pair, "journal", *flags),
     st.integers(0, (1 << 64) - 1), some_bytes,
-    st.booleans(), st.integers(0, 255), st.booleans(), st.booleans(),
+    st.booleans(), st.integers(0, 255), st.booleans(), st.booleans(), st.booleans(),
 )  # fmt: skip
 
 

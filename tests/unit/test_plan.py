@@ -16,9 +16,10 @@ from markerjit.memory import FakeMemory
 from markerjit.model import Body, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.plan import Edit, Plan, Refusal, SiteState, plan_off, plan_on
 from markerjit.patch.slots import SLOT_DATA, SLOT_PROBE
+from markerjit.patch.steps import Verb
 from markerjit.quiesce.strategies import MEMBARRIER, NONE, SIGNALS, STOP, Strategy
 from markerjit.sites.verify import code_mode
-from markerjit.x86.forms import RETURN, form_with_stub
+from markerjit.x86.forms import FUNCTION, RETURN, form_with_stub
 from tests.support.calls import calls_of
 from tests.support.made_sites import (
     BINDING,
@@ -500,6 +501,52 @@ def test_all_slots_are_ready_before_any_code_is_opened() -> None:
 
     assert [edit.code for edit in plan.edits] == [False] * 8 + [True] * 3
     assert plan.title == "switch on 4 markers at 4 sites"
+
+
+def function(number: int) -> Site:
+    """An entry whose stub and slot are made."""
+    at, stub = RemoteAddress(0x401000 + 64 * number), RemoteAddress(0x500000)
+    form = form_with_stub(FUNCTION, bytes.fromhex("5548 89e5 90"), at, stub)
+    slot = RemoteAddress(SLOT + 64 * number)
+    body = Body(slot, stub, RemoteAddress(at + 5), preserving=True, covers=5)
+    return make_site(Kind.JUMP, marker=f"f{number}")._replace(address=at, form=form, body=body)
+
+
+def early_words(states: list[SiteState]) -> list[int]:
+    """The words of slots that are written before threads are stopped."""
+    edits = on(states).edits
+    early = [edit.early for edit in edits]
+    assert early == sorted(early, reverse=True), "they come first"
+    assert not any(edit.code for edit in edits if edit.early)
+    last = max((edit.step for edit in edits if edit.early), default=-1)
+    assert all(edit.step > last for edit in edits if not edit.early)
+    assert [edit.step for edit in edits] == sorted(edit.step for edit in edits)
+    return [edit.address for edit in edits if edit.early]
+
+
+def test_words_of_slots_that_were_never_used_are_written_early() -> None:
+    states = [make_state(Kind.JUMP, None, site=function(number)) for number in range(3)]
+
+    assert early_words(states) == [
+        SLOT + 64 * number + offset for offset in (SLOT_DATA, SLOT_PROBE) for number in range(3)
+    ]
+    assert [step.verb for step in on(states).steps()].index(Verb.QUIESCE) == 11
+    check_every_step(on(states[:1]), states[0])
+
+
+@pytest.mark.parametrize("used", ["data", "probe", "token", "code_mode", "marker"])
+def test_no_other_words_are_written_early(used: str) -> None:
+    """A thread may be on its way to the slot, and that of a marker may go with its file."""
+    new = make_state(Kind.JUMP, None, site=function(0))
+    known = {"data": ENTRY, "probe": OTHER_PROBE, "token": 7, "code_mode": Mode.JUMP}
+    other = make_state(Kind.JUMP, None, site=function(1))
+    if used == "marker":
+        other = make_state(Kind.JUMP, None, site=make_site(Kind.JUMP, slot=SLOT + 64))
+    else:
+        other = other._replace(**{used: known[used]})
+
+    assert early_words([other, new]) == [SLOT + SLOT_DATA, SLOT + SLOT_PROBE]
+    assert not early_words([other])
 
 
 def test_sites_that_are_half_on_are_completed() -> None:

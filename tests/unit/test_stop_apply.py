@@ -250,3 +250,84 @@ def test_a_thread_that_blocks_sigtrap_is_seen_before_a_breakpoint_is_written(
 
     assert pages.report.tid == (child.pid if options == ("block",) else pages.report.tid)
     assert (pages.content(0) == bytes(PAGE)) == (status != native.OK)
+
+
+# ---- before the threads are stopped --------------------------------------------------------------
+
+
+def of_slots(pages: Pages, code: int, *, early: int = 4) -> list[Edit]:
+    """Words of data in two steps, the first `early` of which no thread reads, and so many edits of
+    code behind them."""
+    words = [
+        Edit(RemoteAddress(pages.start + 64 * n), bytes(8), b"markerjt", "", False, n // 2,
+             early=n < early)
+        for n in range(4)
+    ]  # fmt: skip
+    start = pages.start + PAGE
+    return words + [
+        Edit(RemoteAddress(start + 64 * n), b"\0", b"\xc3", "", True, 2) for n in range(code)
+    ]
+
+
+@pytest.mark.parametrize("code", [1, 8])
+def test_words_that_no_thread_reads_yet_are_written_with_all_others(
+    child: Waiting, code: int
+) -> None:
+    pages = Pages(child)
+    edits = of_slots(pages, code)
+
+    assert pages.apply(edits, native.STOP) == native.OK
+
+    assert pages.content(0).count(b"markerjt") == 4
+    assert pages.content(1).count(0xC3) == code
+    assert pages.report.written == len(edits)
+    assert pages.report.threads
+
+
+@pytest.mark.parametrize(("early", "written"), [(4, 4), (3, 2), (1, 0)])
+def test_whole_steps_are_written_before_the_stop_and_taken_back_with_it(
+    child: Waiting, early: int, written: int
+) -> None:
+    """One edit of code is compared in the stop, with the words that are not written by then."""
+    pages = Pages(child)
+    edits = of_slots(pages, 1, early=early)
+    edits[-1] = edits[-1]._replace(old=b"\x90")
+
+    assert pages.apply(edits, native.STOP) == native.UNEXPECTED
+
+    assert (pages.report.index, pages.report.found[0]) == (4, 0)
+    assert pages.report.written == written
+    assert pages.report.threads
+    assert [pages.content(page) for page in range(2)] == [bytes(PAGE)] * 2
+
+
+def test_code_that_was_changed_is_noticed_before_those_words_are_written(child: Waiting) -> None:
+    pages = Pages(child)
+    edits = of_slots(pages, 8)
+    edits[6] = edits[6]._replace(old=b"\x90")
+
+    assert pages.apply(edits, native.STOP) == native.UNEXPECTED
+
+    assert (pages.report.index, pages.report.written, pages.report.threads) == (6, 0, 0)
+    assert [pages.content(page) for page in range(2)] == [bytes(PAGE)] * 2
+
+
+def test_no_thread_is_stopped_where_one_of_those_words_is_another(child: Waiting) -> None:
+    pages = Pages(child)
+    edits = of_slots(pages, 8)
+    edits[3] = edits[3]._replace(old=b"\x90" * 8)
+
+    assert pages.apply(edits, native.STOP) == native.UNEXPECTED
+
+    assert (pages.report.index, pages.report.written, pages.report.threads) == (3, 0, 0)
+    assert [pages.content(page) for page in range(2)] == [bytes(PAGE)] * 2
+
+
+@pytest.mark.parametrize("other", [native.MEMBARRIER, native.NONE])
+def test_under_threads_that_run_those_words_are_as_all_others(child: Waiting, other: int) -> None:
+    pages = Pages(child)
+
+    assert pages.apply(of_slots(pages, 8), other) == native.OK
+
+    assert pages.content(0).count(b"markerjt") == 4
+    assert pages.content(1).count(0xC3) == 8

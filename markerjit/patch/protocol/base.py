@@ -42,7 +42,8 @@ def refusal(change: Change, reason: Reason, why: str) -> Refusal:
 
 def one_edit(change: Change, *, store: bool = False) -> tuple[Edit, ...]:
     """The whole change as one edit."""
-    return (Edit(change.address, change.old, change.new, change.what, change.code, store=store),)
+    address, old, new, what, code, _, _, early = change
+    return (Edit(address, old, new, what, code, store=store, early=early),)
 
 
 def judged(change: Change, context: Context, *, atomic: bool) -> Refusal | None:

@@ -492,7 +492,9 @@ struct mj_edit {
     uint8_t again; /* an earlier step writes here too: not compared before that step */
     uint8_t store; /* write it by one aligned store of 1, 2, 4 or 8 bytes; only in our own process,
                       where the address is writable */
-    uint8_t reserved[3];
+    uint8_t early; /* a word of a slot in the arena to which no thread has ever come: it may be
+                      written before threads are stopped */
+    uint8_t reserved[2];
     uint8_t old_bytes[16];
     uint8_t new_bytes[16];
 };

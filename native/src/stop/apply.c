@@ -4,7 +4,8 @@
  *
  * stop        all threads stand from before the first comparison until the last byte is read back.
  *             Each has left user code by an interrupt or a system call and goes back by a
- *             serialising return, so none can run old bytes
+ *             serialising return, so none can run old bytes. Only words that no thread looks at yet
+ *             are written before that: to write so many takes longer than all of the code
  * membarrier  of another process: one of its threads is borrowed and makes the fences, since
  *             membarrier(2) acts on its caller's process; the others run. Of our own: we make them
  * signals     of our own process: fence.c
@@ -141,26 +142,63 @@ static int compare_runs(const struct application *all, struct steps_of_runs *run
     return status;
 }
 
-static int apply_stopped(void *arguments) {
-    struct application *all = arguments;
-    struct spans spans;
-    int status = spans_create(all->edits, all->count, &spans, all->report);
+/* The whole steps, from the first one on, whose edits are all to be written early; 0 where nothing
+   else is to be written. */
+static uint32_t count_early(const struct application *all) {
+    uint32_t whole = 0;
+
+    for (uint32_t i = 0; i < all->count; i++) {
+        if (i && all->edits[i].step != all->edits[i - 1].step)
+            whole = i;
+        if (!all->edits[i].early)
+            return whole;
+    }
+    return 0;
+}
+
+/* Write those, then stop the threads for the others. */
+static int apply_in_two(const struct application *early, const struct application *rest,
+                        struct steps_of_runs *runs, const struct spans *spans) {
+    const struct transaction before = transaction_of(early);
+    int status = transact(&before);
 
     if (status != MJ_OK)
         return status;
-    struct steps_of_runs runs = steps_of_runs_create(all->edits, all->count);
+    MJ_RACE("early");
+    status = apply_when_outside(rest, runs, spans);
+    if (status == MJ_OK || status == MJ_GONE)
+        return status;
+    rest->report->index += early->count;
+    return take_back(&before, early->count, status);
+}
 
-    all->maps = maps_open(all->target->pid);
-    status = still_mapped(all->target, all->maps, all->report);
+static int apply_stopped(void *arguments) {
+    const struct application *all = arguments;
+    struct application early = *all, rest = *all;
+    struct spans spans;
+
+    early.count = count_early(all);
+    rest.edits += early.count;
+    rest.count -= early.count;
+    int status = spans_create(rest.edits, rest.count, &spans, rest.report);
+
+    if (status != MJ_OK)
+        return status;
+    struct steps_of_runs runs = steps_of_runs_create(rest.edits, rest.count);
+
+    rest.maps = maps_open(rest.target->pid);
+    status = still_mapped(rest.target, rest.maps, rest.report);
     if (status == MJ_OK)
-        status = compare_runs(all, &runs);
+        status = compare_runs(&rest, &runs);
     if (status == MJ_OK) { /* that was a first look; the look while no thread runs decides */
-        if (!all->target->is_private)
-            privatise_pages(all->target, all->edits, all->count);
-        status = apply_when_outside(all, &runs, &spans);
+        if (!rest.target->is_private)
+            privatise_pages(rest.target, rest.edits, rest.count);
+        status = apply_in_two(&early, &rest, &runs, &spans);
+    } else {
+        rest.report->index += early.count;
     }
-    if (all->maps >= 0)
-        close(all->maps);
+    if (rest.maps >= 0)
+        close(rest.maps);
     steps_of_runs_destroy(&runs);
     spans_destroy(&spans);
     return status;

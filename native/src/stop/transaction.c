@@ -165,7 +165,7 @@ static int undo_step(const struct transaction *all, struct step step) {
 }
 
 /* 6: the first `written` edits were written, the last of them perhaps in part. */
-static int take_back(const struct transaction *all, uint32_t written, int status) {
+int take_back(const struct transaction *all, uint32_t written, int status) {
     const struct mj_report why = *all->report;
 
     while (written) {

@@ -19,4 +19,8 @@ struct transaction {
 
 int transact(const struct transaction *transaction);
 
+/* Put the old bytes of the first `written` edits back, after a failure with this status. Returns
+   the status, with the report as it is, where that could be done; else MJ_NOT_UNDONE or MJ_GONE. */
+int take_back(const struct transaction *transaction, uint32_t written, int status);
+
 #endif
