@@ -191,7 +191,11 @@ def test_what_an_event_is_compared_with_is_measured(tmp_path: Path) -> None:
 
 def test_what_adds_up_has_every_execution(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    names = ("jump, count by an int", "jump, quantiles of an int", "jump, count by a text of 5")
+    names = (
+        "jump, count by an int", "jump, quantiles of an int", "jump, count by a text of 5",
+        "jump, sum by an int", "jump, stat by an int", "jump, histogram of a float",
+        "jump, count by a part of a text", "jump, latency by tid",
+    )  # fmt: skip
     only = [word for name in names for word in ("--only", name)]
 
     done = cli("bench", "active", *only, "--seconds", "0.1", "--layouts", "1", "--json", path)

@@ -87,6 +87,8 @@ QUESTIONS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
     "ask_yes": ({"where": "a > -2000000000"}, True),
     "ask_text_no": ({"where": 'text == "12346"'}, False),
     "ask_text_yes": ({"where": 'text == "12345"'}, True),
+    "ask_part_no": ({"where": 'text[1:4] == "235"'}, False),
+    "ask_texts_no": ({"where": "text == other"}, False),
     "stack_1": ({"where": "stack(1) != 0"}, True),
     "stack_4": ({"where": "stack(4) != 0"}, True),
     **{f"deep_{depth}": ({"where": f"stack({depth}) != 0"}, True) for depth in DEPTHS},
@@ -99,9 +101,18 @@ these markers always the same, but for one in 10 ** 18."""
 ADDED: Mapping[str, tuple[str, str | None]] = {
     "added_by_int": ("count()", "a"),
     "added_by_text": ("count()", "text"),
+    "added_by_part": ("count()", "text[1:4]"),
     "added_quantiles": ("quantiles(a)", None),
+    "added_hist": ("hist(a)", None),
+    **{f"added_{does}": (f"{does}(b)", "a") for does in ("sum", "min", "max", "avg", "stat")},
+    "added_float_sum": ("sum(x)", "a"),
+    "added_float_max": ("max(x)", "a"),
+    "added_float_hist": ("hist(x)", None),
 }
 """Listeners that add up: the aggregate, and its key."""
+
+LATENCY = "latency"
+"""The listener that pairs two markers."""
 
 BPFTRACE: Mapping[str, str] = {
     "bpf_count": " = count()",
@@ -303,14 +314,27 @@ _STACKS_RECORDED = (
 _ASKED_TEXTS = (
     ("ask_text_no", "a question about a text that says no", "equality of a text of 5"),
     ("ask_text_yes", "count behind a question about a text", "it says yes, and it is counted"),
+    ("ask_part_no", "a question about a part of a text", "equality of three bytes; it says no"),
 )
 
 _ADDED = (
     ("added_by_int", "count by an int", "the executions with each value of an int, of eight"),
+    ("added_sum", "sum by an int", "the executions and the sum of another int, by each value"),
+    ("added_min", "min by an int", "the executions and the least value of another int"),
+    ("added_max", "max by an int", "the same with the largest"),
+    ("added_avg", "avg by an int", "as a sum"),
+    ("added_stat", "stat by an int", "sum, least and largest value"),
     ("added_quantiles", "quantiles of an int", "all its values, in buckets of 3 %"),
+    ("added_hist", "histogram of an int", "all its values, by powers of two"),
 )
 _ADDED_TEXTS = (
     ("added_by_text", "count by a text of 5", "the executions with each text; there is one"),
+    ("added_by_part", "count by a part of a text", "three bytes in its middle"),
+)
+_ADDED_FLOATS = (
+    ("added_float_sum", "sum of a float by an int", "an int is made a double, and added"),
+    ("added_float_max", "max of a float by an int", "an int is made a double"),
+    ("added_float_hist", "histogram of a float", "an int is made a double; by powers of two"),
 )
 
 _BOTH = "a record at the entry and one at the exit"
@@ -368,9 +392,13 @@ FORMS = (
     *(_mark(f"jump, {name}", "jump", by, what, is_usual=by == "ask_no")
       for by, name, what in _ASKED),
     *(_event(by, f"jump, {name}", "text_5", 32, what) for by, name, what in _ASKED_TEXTS),
+    _event("ask_texts_no", "jump, a question about two texts", "texts_2", 32,
+           "equality of two texts of 5, of which the last bytes differ"),
     *(_mark(f"jump, {name}", "jump", by, what, is_usual=False)
       for by, name, what in (*_ADDED, *_SAMPLED, *_STACKS)),
     *(_event(by, f"jump, {name}", "text_5", 32, what) for by, name, what in _ADDED_TEXTS),
+    *(_event(by, f"jump, {name}", "float", 32, what) for by, name, what in _ADDED_FLOATS),
+    _event(LATENCY, "jump, latency by tid", "pair", 32, "two markers, and the time between them"),
     *(_built(by, f"jump, {name}", what, "-DBENCH_DEEP") for by, name, what in _DEEP),
     _mark("jump, flight recorder", "jump", FLIGHT, "the same into a ring that is overwritten"),
     _mark("jump, flight recorder in the cache", "jump", FLIGHT_HOT,

@@ -219,6 +219,22 @@ def adding(loops: Loops, place: Place) -> Iterator[Listener]:
 
 
 @contextmanager
+def pairing(loops: Loops, place: Place) -> Iterator[Listener]:
+    """The time from one marker to the next of the same thread. Raises MarkerError."""
+    name = f"*_{listened.LATENCY}_pair_"
+    with (
+        markerjit.attach(loops.crew.pid) as session,
+        session.latency(f"{name}*[0-9]", f"{name}*_end") as pairs,
+    ):
+
+        def hits() -> dict[str, int]:
+            (form,) = loops.forms
+            return {form.form.name: pairs.read().sketch.total}
+
+        yield Listener(hits)
+
+
+@contextmanager
 def usdt(loops: Loops, place: Place) -> Iterator[Listener]:
     """USDT probes, counted and traced. Raises MarkerError."""
     with markerjit.attach(loops.crew.pid, ring_size=RING_SIZE) as session:
@@ -468,6 +484,7 @@ LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
     (probes, (listened.NOBODY, listened.EMPTY, listened.COUNT, listened.RECORD)),
     (questions, tuple(listened.QUESTIONS)),
     (adding, tuple(listened.ADDED)),
+    (pairing, (listened.LATENCY,)),
     (usdt, (listened.USDT_COUNT, listened.USDT_RECORD)),
     (flight, (listened.FLIGHT,)),
     (flight_in_cache, (listened.FLIGHT_HOT,)),
