@@ -37,14 +37,15 @@ from markerjit.probes.called import (
     numbers_of,
     parts_of,
 )
+from markerjit.probes.changes import Change
 from markerjit.probes.computed import Known
+from markerjit.probes.key_texts import TextPart
 from markerjit.probes.question import Draft
-from markerjit.probes.usual import ConstantPart, NumberPart, Part, TextPart, Usual
+from markerjit.probes.usual import ConstantPart, NumberPart, Part, Usual
 from markerjit.questions import Lack
 from markerjit.questions.aggregates import Aggregated as AskedOfMarkers
 from markerjit.questions.aggregates import (
     Asked,
-    Does,
     Gathered,
     Shape,
     ask_aggregate,
@@ -93,12 +94,9 @@ def _numbers(gathered: Gathered) -> list[Number]:
 
 
 def _usual(gathered: Gathered, shape: Shape, known: Known) -> Usual | None:
-    """The case that needs no call. None where each event does: one is more than one word, or is a
-    float; or a text is read with care, or from where a number says."""
-    scale = shape.scale
-    if not known.rseq_offset or (shape.does is not Does.COUNT and not scale):
-        return None
-    if scale and scale.type is Type.F64:
+    """The case that needs no call. None where each event does: a text is read with care, or from
+    where a number says, or there are no restartable sequences."""
+    if not known.rseq_offset:
         return None
     parts, constants = parts_of(gathered.key, shape.key, known, 0)
     key: list[Part] = []
@@ -115,7 +113,9 @@ def _usual(gathered: Gathered, shape: Shape, known: Known) -> Usual | None:
             if text is None or known.careful:
                 return None
             key.append(text)
-    return Usual(key, scale, numbers, missing_at(_numbers(gathered)), known.rseq_offset)
+    flags = 0 if shape.scale else flags_of(shape.does)
+    change = Change(flags, shape.value, shape.scale, numbers)
+    return Usual(key, change, missing_at(_numbers(gathered)), known.rseq_offset)
 
 
 def _aggregation(gathered: Gathered, shape: Shape, known: Known, marker: int) -> bytes:

@@ -32,7 +32,7 @@ from markerjit.probes.asked_texts import asked_text
 from markerjit.probes.asking import Process
 from markerjit.probes.computed import Computing, Known, Line
 from markerjit.probes.question import NO, Draft, Frame, Gates, Places, finished, make_code
-from markerjit.probes.usual import INTERRUPTED, LABELS, NEEDS, SEQUENCE, Usual
+from markerjit.probes.usual import INTERRUPTED, LABELS, SEQUENCE, Usual
 from markerjit.questions.aggregates import KeyPart as Part
 from markerjit.questions.ir import Constant, Node, TextAt, may_be_missing, whole_text
 from markerjit.questions.types import Type
@@ -95,7 +95,8 @@ def draft_of_call(
 ) -> Draft:
     """The code. Raises Unsupported for what the process does not know."""
     draft = _computed(condition, numbers, known, 0)
-    frame = Frame.of(draft, *(NEEDS if usual else _CHANGED))
+    changed = usual.needs if usual else _CHANGED
+    frame = Frame.of(draft, *changed, floats=usual is not None and usual.change.adds_floats)
     words = frame.words + len(numbers) + len(_flags(numbers))
     frame = frame._replace(words=words + (usual.words if usual else 0))
     final = _computed(condition, numbers, known, frame.to_words)
@@ -114,7 +115,8 @@ def draft_of_call(
     made = finished(lines, final)
     if usual is None:
         return made
-    return made._replace(data=usual.data(), sequences={**made.sequences, SEQUENCE: LABELS})
+    sequences = {**made.sequences, SEQUENCE: LABELS}
+    return made._replace(data={**made.data, **usual.data()}, sequences=sequences)
 
 
 def code_of_call(

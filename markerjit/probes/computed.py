@@ -7,8 +7,8 @@ another operand is computed is in a word of the stack. No instruction can fault:
 at before, and floats are computed under the usual MXCSR, whatever the program has in it.
 
 Texts, memory and the clock are read by the runtime, by way of gates that change rax, rdi, r10 and
-r11. What it is asked of texts stands behind the code. A text that is compared with a constant is
-looked at by the code itself where that is simple (compared.py).
+r11. What it is asked of texts stands behind the code. A text that is compared with a constant, or
+with another one, is looked at by the code itself where that is simple (compared.py, alike.py).
 
 What this does not do: the code around an expression, which keeps registers (question.py).
 """
@@ -138,10 +138,13 @@ class Computing:
         """Compute a number, and put it into the word at this offset from rsp; 0 where it is
         missing, and then also 1 into the word at `missing_at`."""
         missing = self._label()
-        with self._missing_at(missing):
-            self._number(node)
-        if node.type is Type.F64:
-            self._emit(node, f"movq rax, {_LEFT_FLOAT}")
+        if node.type is Type.F64 and isinstance(node, Value):  # no vector register has to be kept
+            self._emit(node, f"mov rax, qword ptr {self._argument(node)}")
+        else:
+            with self._missing_at(missing):
+                self._number(node)
+            if node.type is Type.F64:
+                self._emit(node, f"movq rax, {_LEFT_FLOAT}")
         if may_be_missing(node):
             behind = self._label()
             self._emit(node, f"jmp {behind}")
@@ -381,11 +384,15 @@ class Computing:
         if node.name not in self._known.arguments:
             self._of_thread(node, half)
             return
-        place = f"[rsp + {number(self._words + _WORD * self._known.arguments[node.name])}]"
+        place = self._argument(node)
         if node.type is Type.F64:
             self._emit(node, f"movsd {vector}, qword ptr {place}")
         else:
             self._read_word(node.type, place, register, node)
+
+    def _argument(self, node: Value) -> str:
+        """Where the word of an argument is."""
+        return f"[rsp + {number(self._words + _WORD * self._known.arguments[node.name])}]"
 
     def _read_word(self, type_: Type, place: str, register: str, node: Node) -> None:
         """An integer of this type in a word, extended to 64 bits."""

@@ -165,29 +165,34 @@ def _compute(
 
 
 class Frame(NamedTuple):
-    """The stack frame of a question: pushed general registers; below them the program's MXCSR,
-    vector registers, and `words` of its own, of which the lowest `own` are a call of the probe."""
+    """The stack frame of a question: pushed general registers; below them, where it computes
+    `floats`, the program's MXCSR; vector registers, and `words` of its own, of which the lowest
+    `own` are a call of the probe."""
 
     pushed: tuple[str, ...]
     vectors: tuple[str, ...]
     words: int
     own: int
+    floats: bool
 
     @classmethod
-    def of(cls, draft: Computing, *changed: str, own: int = 0) -> Frame:
-        """The frame of code that uses these registers and words, and changes others."""
-        used = {register for line in draft.lines for register in _mentioned(line.text)} | {*changed}
+    def of(cls, draft: Computing, *changed: str, own: int = 0, floats: bool = False) -> Frame:
+        """The frame of code that uses these registers and words, and changes others. With `floats`
+        it computes some behind the draft."""
+        computed = {register for line in draft.lines for register in _mentioned(line.text)}
+        used = computed | {*changed}
         return cls(
             tuple(register for register in _GENERAL if register in used),
             tuple(register for register in _VECTORS if register in used),
             draft.most_words + own,
             own,
+            floats or not computed.isdisjoint(_VECTORS),
         )
 
     @property
     def size(self) -> int:
         """Bytes below what is pushed."""
-        control = _WORD if self.vectors else 0
+        control = _WORD if self.floats else 0
         return _WORD * self.words + _VECTOR * len(self.vectors) + control
 
     @property
@@ -201,14 +206,14 @@ class Frame(NamedTuple):
         if self.size:
             lines.append(f"sub rsp, {number(self.size)}")
         lines += [f"movups {place}, {register}" for place, register in self._places()]
-        if self.vectors:
+        if self.floats:
             theirs, usual = self._controls()
             lines += [f"stmxcsr {theirs}", f"mov {usual}, {number(_MXCSR)}", f"ldmxcsr {usual}"]
         return lines
 
     def back(self) -> list[str]:
         """Restore the registers."""
-        lines = [f"ldmxcsr {self._controls()[0]}"] if self.vectors else []
+        lines = [f"ldmxcsr {self._controls()[0]}"] if self.floats else []
         lines += [f"movups {register}, {place}" for place, register in self._places()]
         if self.size:
             lines.append(f"add rsp, {number(self.size)}")

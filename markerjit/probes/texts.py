@@ -20,23 +20,34 @@ from collections.abc import Iterator
 
 from markerjit.abi import READABLE, READABLE_BITS, READABLE_TAG, READABLE_WINDOW
 from markerjit.tuples import NamedTuple
-from markerjit.x86.assemble import number
+from markerjit.x86.assemble import number, plus
 
 BEHIND = 32
 """Bytes behind r11 that may be written: a block, and zeros behind the NUL in it."""
 
 PAGE_MASK = 0xFFF
-_BLOCK = 16
+_BLOCK, _WORD = 16, 8
+_ONES, _HIGHS = 0x0101010101010101, 0x8080808080808080
 _PAGE_BITS = 12
-_ADDRESS_BITS = _PAGE_BITS + READABLE_BITS + READABLE_TAG
+_HALF_BITS = 32
+_TO_WINDOW = READABLE_TAG - READABLE_WINDOW
+_WINDOW = (1 << 64) - (1 << READABLE_TAG)
 
 
 def window(register: str = "rbx") -> Iterator[str]:
     """From the time stamp counter in rax, which is lost."""
-    yield f"shl rax, {number(READABLE_TAG - READABLE_WINDOW)}"
-    yield f"shr rax, {number(READABLE_TAG)}"
-    yield f"shl rax, {number(READABLE_TAG)}"
+    yield f"shl rax, {number(_TO_WINDOW)}"
+    yield f"and rax, {number(_WINDOW)}"
     yield f"mov {register}, rax"
+
+
+def window_now(register: str) -> Iterator[str]:
+    """The same, reading the time stamp counter. rax and rdx are lost."""
+    yield "rdtsc"
+    yield f"shl rdx, {number(_HALF_BITS + _TO_WINDOW)}"
+    yield f"shl rax, {number(_TO_WINDOW)}"
+    yield f"lea {register}, [rax + rdx]"
+    yield f"and {register}, {number(_WINDOW)}"
 
 
 class Registers(NamedTuple):
@@ -57,18 +68,36 @@ def known_page(registers: Registers, slow: str = "slow") -> Iterator[str]:
     """Go to the label `slow` unless the page of an address is known to be readable."""
     address, window, tag, half, table = registers
     yield f"mov rax, {address}"
-    yield f"shr rax, {number(_ADDRESS_BITS)}"
-    yield f"jne {slow}"
-    yield f"mov rax, {address}"
     yield f"shr rax, {number(_PAGE_BITS)}"
     yield f"mov {tag}, rax"
     yield f"shr {tag}, {number(READABLE_BITS)}"
+    yield f"cmp {tag}, {number((1 << READABLE_TAG) - 1)}"  # no address is larger
+    yield f"ja {slow}"
     yield f"xor eax, {half}"
     yield f"and eax, {number(READABLE - 1)}"
     yield f"or {tag}, {window}"
     yield f"lea {table}, [rip + readable]"
     yield f"cmp {tag}, qword ptr [{table} + rax*8]"
     yield f"jne {slow}"
+
+
+def nul_before(low: int, spare: str, label: str) -> Iterator[str]:
+    """Go to a label where one of the first `low` bytes at r10 is a NUL. rax, rdx and a spare
+    register are lost.
+
+    The lowest bit of `(word - ones) & ~word & highs` is that of the first byte that is 0 [Mycroft].
+    """
+    for offset in range(0, low, _WORD):
+        bits = 8 * min(low - offset, _WORD)
+        yield f"mov rax, qword ptr [r10{plus(offset)}]"
+        yield "mov rdx, rax"
+        yield f"movabs {spare}, {number(_ONES)}"
+        yield f"sub rdx, {spare}"
+        yield "not rax"
+        yield "and rdx, rax"
+        yield f"movabs {spare}, {number(_HIGHS & (1 << bits) - 1)}"
+        yield f"test rdx, {spare}"
+        yield f"jne {label}"
 
 
 def put_text(index: int, at: int, limit: int) -> Iterator[str]:

@@ -7,46 +7,36 @@ In one restartable sequence (native/src/runtime/restart.S says what that promise
      2  copies the texts of the key to the stack, and adds up the hash of the key
      3  finds the aggregate that the marker's entry names by its ticket
      4  searches the key from the place that its hash says
-     5  finds the bucket of the value
-     6  adds 1 to the word of this CPU: from now on the event is added
+     5  changes the words of the key that are this CPU's (changes.py), by one instruction, the last:
+        from now on the event is added
 
 A reader that ends an aggregate takes its ticket away, and then stops all threads. So a sequence
 that has seen the ticket is over before the memory is given to another aggregate.
 
 Everything else goes to `slow`, where the runtime begins anew (aggregate.c): a key that is new, a
 text whose page is not known to be readable, a number that is missing. Nothing has been changed by
-then but the stack and the registers that are saved.
+then that the runtime does not change in the same way once more.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Self
 
 from markerjit.abi import (
     AGGREGATE_SIZE,
-    AGGREGATES,
     HASH_FACTOR,
     HASH_STEP,
-    MISSED,
-    OP_BYTES,
-    OP_STRING,
     RSEQ_CPU,
     RSEQ_SEQUENCE,
-    AggregateEntry,
-    AskedText,
 )
+from markerjit.probes.changes import Change, of_entry
 from markerjit.probes.compared import interrupted
+from markerjit.probes.key_texts import DATA, TextPart, copies
 from markerjit.probes.recorder import offset_of_thread
-from markerjit.probes.texts import PAGE_MASK, Registers, known_page, window
-from markerjit.questions.buckets import PARTS_BITS, Scale
-from markerjit.questions.types import Type
 from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import number, plus
 
-NEEDS = ("rax", "rcx", "rdx", "rdi", "r10", "r11")
-"""Registers that have to be saved around the code."""
 LABELS = ("usual", "added", "interrupted")
 """The labels where the sequence begins and ends, and where it goes on when it was interrupted."""
 INTERRUPTED = interrupted(LABELS[2], "slow")
@@ -55,9 +45,7 @@ SEQUENCE = "sequence"
 """The name of the sequence."""
 
 _WORD = 8
-_PAGE = Registers("r10", "r11", "rcx", "ecx", "rdx")
-_LENGTH = _PAGE.window
-"""The register with the bytes that are left of a text with a length."""
+_NEEDS = ("rax", "rcx", "rdx", "rdi", "r10", "r11")
 _ALL = (1 << 64) - 1
 
 
@@ -79,34 +67,6 @@ class ConstantPart(NamedTuple):
         return len(self.constant) // _WORD
 
 
-class TextPart(NamedTuple):
-    """A part of a key that is an argument: which one, the most bytes it has in the key, and the
-    words. Where it `is_cut`, what is behind these bytes is not in the key; otherwise it is longer
-    than the key allows. It `has_length` where the argument before it is how many bytes it has at
-    most."""
-
-    arg: int
-    most: int
-    words: int
-    is_cut: bool
-    has_length: bool
-
-    @classmethod
-    def of(cls, asked: AskedText, words: int) -> Self | None:
-        """A text as the runtime takes it. None where it is of another kind, or is no beginning."""
-        is_cut = asked.high < asked.limit
-        most = asked.high if is_cut else asked.limit
-        is_other = asked.op not in (OP_STRING, OP_BYTES)
-        if is_other or asked.low or most > _WORD * (words - 1):
-            return None
-        return cls(asked.arg, most, words, is_cut, asked.op == OP_BYTES)
-
-    @property
-    def room(self) -> int:
-        """Words of the stack: its length, its bytes, and a NUL."""
-        return 2 + self.most // _WORD
-
-
 Part = NumberPart | ConstantPart | TextPart
 
 
@@ -114,17 +74,20 @@ class Usual(NamedTuple):
     """What is added in the usual case.
 
     key          the parts of the key
-    scale        the buckets of the value; None for a count
-    value_at     the value's word among those that were computed
-    missing_at   the word that says whether one of them is missing, plus 1; 0: none can be
+    change       what the event changes
+    missing_at   the word that says whether a number is missing, plus 1; 0: none can be
     rseq_offset  where from its fs base a thread has its struct rseq
     """
 
     key: Sequence[Part]
-    scale: Scale | None
-    value_at: int
+    change: Change
     missing_at: int
     rseq_offset: int
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Registers that have to be saved around the code."""
+        return (*_NEEDS, *self.change.needs)
 
     @property
     def texts(self) -> list[TextPart]:
@@ -134,13 +97,13 @@ class Usual(NamedTuple):
     @property
     def words(self) -> int:
         """Words of the stack that the code needs."""
-        return sum(text.room for text in self.texts)
+        return sum(text.room for text in self.texts) + self.change.words
 
     def data(self) -> dict[str, bytes]:
         """What the code refers to by name: for each text the factors of the words of its bytes,
         and for each constant part what it adds to the hash, and its words. So the code of many
         markers is the same."""
-        made = {"ones": b"\x01" * _WORD, "highs": b"\x80" * _WORD} if self.texts else {}
+        made = dict(DATA) if self.texts else {}
         for at, first, part in self._placed():
             factors = [_factor(first + word) for word in range(part.words)]
             if isinstance(part, TextPart):
@@ -156,6 +119,7 @@ class Usual(NamedTuple):
         itself, at `slow`, where it has not. `room` is where from rsp its words are, `arguments`
         where the marker's are."""
         places = self._texts_at(room)
+        scratch = room + _WORD * (self.words - self.change.words)
         cpu = f"dword ptr fs:[{offset_of_thread(self.rseq_offset + RSEQ_CPU)}]"
         if self.missing_at:
             yield f"cmp qword ptr [rsp{plus(_WORD * (self.missing_at - 1))}], 0"
@@ -166,20 +130,12 @@ class Usual(NamedTuple):
         yield f"mov edi, {cpu}"
         yield "cmp edi, dword ptr [rip + alive]"
         yield "jae slow"
-        yield from self._copies(places, arguments)  # 2
+        texts = {at: part for at, _, part in self._placed() if isinstance(part, TextPart)}
+        yield from copies(texts, places, arguments)  # 2
         yield from self._hash(places)
         yield from self._find_aggregate()  # 3
         yield from self._find_key(places)  # 4
-        yield f"mov ecx, {_of_entry('words', 'dword')}"
-        yield "imul rax, rcx"
-        if self.scale:
-            yield from self._bucket(self.scale)  # 5
-        yield f"mov edi, {cpu}"
-        yield f"imul rdi, {_of_entry('stride')}"
-        yield f"add rdi, {_of_entry('values')}"
-        yield "lea r10, [rip + arena]"
-        yield "add rdi, r10"
-        yield f"inc qword ptr [rdi + rax*8 + {number(_WORD * MISSED)}]"  # 6
+        yield from self.change.lines(cpu, scratch)  # 5
         yield f"{LABELS[1]}:"
         yield "jmp no"
         yield "slow:"
@@ -200,49 +156,23 @@ class Usual(NamedTuple):
                 room += _WORD * part.room
         return places
 
-    def _copies(self, places: dict[int, int], arguments: int) -> Iterator[str]:
-        """Each text with its length before it, and zeros up to the end of its last word."""
-        has_window = False
-        for at, _, part in self._placed():
-            if isinstance(part, TextPart):
-                if not has_window:
-                    yield from ("rdtsc", "shl rdx, 0x20", "or rax, rdx", *window(_PAGE.window))
-                yield f"mov r10, qword ptr [rsp + {number(arguments + _WORD * part.arg)}]"
-                yield from known_page(_PAGE)
-                if part.has_length:
-                    length = number(arguments + _WORD * (part.arg - 1))
-                    yield f"mov {_LENGTH}d, dword ptr [rsp + {length}]"
-                    yield f"test {_LENGTH}d, {_LENGTH}d"
-                    yield "js slow"
-                yield from _copy(at, part, places[at])
-                has_window = not part.has_length  # both are in the same register
-
     def _hash(self, places: dict[int, int]) -> Iterator[str]:
-        """mj_hash of the key, into rcx. A word that is 0 adds nothing."""
-        yield "xor ecx, ecx"
+        """mj_hash of the key, into rcx. A word that is 0 adds nothing, so of a text the first word
+        is always added, and the others only where it has them."""
+        if not self.key:
+            yield "xor ecx, ecx"
         for at, first, part in self._placed():
+            to = "rax" if first else "rcx"
             if isinstance(part, ConstantPart):
-                yield f"add rcx, qword ptr [rip + constant{at}]"
-                continue
-            is_text = isinstance(part, TextPart)
-            place = places[at] if isinstance(part, TextPart) else _WORD * part.at
-            yield f"mov rax, qword ptr [rsp{plus(place)}]"
-            if is_text:
-                yield "lea rdi, [rax + 7]"
-            yield f"movabs rdx, {number(_factor(first))}"
-            yield "imul rax, rdx"
-            yield "add rcx, rax"
-            if is_text:
-                yield "shr rdi, 3"
-                yield f"je hashed{at}"
-                yield f"lea r10, [rip + factors{at}]"
-                yield f"word{at}:"
-                yield f"mov rax, qword ptr [rsp + rdi*8{plus(place)}]"
-                yield "imul rax, qword ptr [r10 + rdi*8 - 8]"
+                yield f"mov {to}, qword ptr [rip + constant{at}]"
+            else:
+                place = places[at] if isinstance(part, TextPart) else _WORD * part.at
+                yield f"movabs {to}, {number(_factor(first))}"
+                yield f"imul {to}, qword ptr [rsp{plus(place)}]"
+            if first:
                 yield "add rcx, rax"
-                yield "dec rdi"
-                yield f"jne word{at}"
-                yield f"hashed{at}:"
+            if isinstance(part, TextPart) and part.words > 1:
+                yield from _hash_of_bytes(at, places[at])
         yield "bswap rcx"
 
     def _find_aggregate(self) -> Iterator[str]:
@@ -250,179 +180,122 @@ class Usual(NamedTuple):
         yield "mov r10, qword ptr [rip + ticket]"
         yield "test r10, r10"
         yield "je slow"
-        yield f"mov r11d, {number(AGGREGATES - 1)}"
-        yield "and r11d, r10d"
+        yield "movzx r11d, r10b"  # a ticket by AGGREGATES, which are 256
         yield f"imul r11, r11, {number(AGGREGATE_SIZE)}"
         yield "lea rax, [rip + aggregates]"
         yield "add r11, rax"
         yield "cmp qword ptr [r11], r10"
         yield "jne slow"
         words = sum(part.words for part in self.key)
-        yield f"cmp {_of_entry('key_words', 'dword')}, {number(words)}"
+        yield f"cmp {of_entry('key_words', 'dword')}, {number(words)}"
         yield "jne slow"
 
     def _find_key(self, places: dict[int, int]) -> Iterator[str]:
-        """The number of the key at rsp, with the hash in rcx, into rax."""
+        """The number of the key at rsp, with the hash in rcx, into rax; and the arena into r10."""
         words = 1 + sum(part.words for part in self.key)
         yield from _place_of_hash("rdx", words)
         yield "add rdx, r10"
         yield "jmp place"
         yield "next:"
+        yield "cmp dword ptr [rdx], 0"
+        yield "je slow"  # it is free, so the key is new
         yield f"add rdx, {number(_WORD * words)}"
-        yield f"mov edi, {_of_entry('mask', 'dword')}"
+        yield f"mov edi, {of_entry('mask', 'dword')}"
         yield "inc rdi"
         yield f"imul rdi, rdi, {number(_WORD * words)}"
-        yield f"add rdi, {_of_entry('keys')}"
+        yield f"add rdi, {of_entry('keys')}"
         yield "lea r10, [rip + arena]"
         yield "sub rdx, r10"
         yield "cmp rdx, rdi"
-        yield f"cmove rdx, {_of_entry('keys')}"  # behind the last place is the first one
+        yield f"cmove rdx, {of_entry('keys')}"  # behind the last place is the first one
         yield from _place_of_hash("rdi", words)
         yield "cmp rdx, rdi"
         yield "je slow"  # all have been looked at
         yield "add rdx, r10"
         yield "place:"
-        yield "mov rax, qword ptr [rdx]"
-        yield "test rax, rax"
-        yield "je slow"
-        yield "xor rax, rcx"
-        yield "shr rax, 0x20"
+        yield "mov rdi, rcx"
+        yield "shr rdi, 0x20"
+        yield "cmp dword ptr [rdx + 4], edi"
         yield "jne next"
         for at, first, part in self._placed():
             place = _WORD * (1 + first)
             if isinstance(part, ConstantPart):
-                yield f"lea r10, [rip + constant{at}]"
-                yield f"mov edi, {number(part.words)}"
-                yield f"like{at}:"
-                yield "mov rax, qword ptr [r10 + rdi*8]"
-                yield f"cmp qword ptr [rdx + rdi*8{plus(place - _WORD)}], rax"
-                yield "jne next"
-                yield "dec rdi"
-                yield f"jne like{at}"
+                yield from _unlike_constant(at, part, place)
                 continue
             mine = places[at] if isinstance(part, TextPart) else _WORD * part.at
             yield f"mov rdi, qword ptr [rsp{plus(mine)}]"
             yield f"cmp qword ptr [rdx + {number(place)}], rdi"
             yield "jne next"
-            if isinstance(part, TextPart):
-                yield "add rdi, 7"
-                yield "shr rdi, 3"
-                yield f"je same{at}"
-                yield f"like{at}:"
-                yield f"mov rax, qword ptr [rsp + rdi*8{plus(mine)}]"
-                yield f"cmp qword ptr [rdx + rdi*8 + {number(place)}], rax"
-                yield "jne next"
-                yield "dec rdi"
-                yield f"jne like{at}"
-                yield f"same{at}:"
+            if isinstance(part, TextPart) and part.words > 1:
+                yield from _unlike_bytes(at, mine, place)
+        if any(isinstance(part, ConstantPart) for part in self.key):
+            yield "lea r10, [rip + arena]"
         yield "mov eax, dword ptr [rdx]"
-        yield "sub eax, 2"
-        yield f"cmp eax, {_of_entry('room', 'dword')}"
+        yield "sub eax, 2"  # where it has no number, it is a large one
+        yield f"cmp eax, {of_entry('room', 'dword')}"
         yield "jae slow"
 
-    def _bucket(self, scale: Scale) -> Iterator[str]:
-        """Of the value, added to rax (buckets.py)."""
-        signed = scale.type is not Type.U64
-        yield f"mov rdx, qword ptr [rsp{plus(_WORD * self.value_at)}]"
-        if signed:  # its size
-            yield "mov rdi, rdx"
-            yield "sar rdi, 0x3f"
-            yield "xor rdx, rdi"
-            yield "sub rdx, rdi"
-        if scale.fine:  # the bits behind the first PARTS_BITS + 1 are shifted out
-            yield "mov rcx, rdx"
-            yield f"or rcx, {number(1 << PARTS_BITS)}"
-            yield "bsr rcx, rcx"
-            yield f"sub ecx, {number(PARTS_BITS)}"
-            yield "shr rdx, cl"
-            yield f"shl ecx, {number(PARTS_BITS)}"
-            yield "add rdx, rcx"
-        else:
-            yield "bsr rdx, rdx"
-            yield "mov ecx, 0xffffffff"
-            yield "cmove edx, ecx"
-            yield "inc edx"
-        if signed:
-            yield "xor rdx, rdi"
-            yield "sub rdx, rdi"
-            yield f"add rdx, {number(scale.middle)}"
-        yield f"mov ecx, {_of_entry('words', 'dword')}"
-        yield "cmp rdx, rcx"
-        yield "jae slow"
-        yield "add rax, rdx"
+
+def _hash_of_bytes(at: int, place: int) -> Iterator[str]:
+    """What the bytes of a text, behind the length at this offset from rsp, add to rcx."""
+    yield f"mov rdi, qword ptr [rsp{plus(place)}]"
+    yield f"mov rax, qword ptr [rsp{plus(place + _WORD)}]"
+    yield f"imul rax, qword ptr [rip + factors{at}]"
+    yield "add rcx, rax"
+    yield f"cmp rdi, {number(_WORD)}"
+    yield f"jbe hashed{at}"
+    yield "add rdi, 7"
+    yield "shr rdi, 3"
+    yield f"lea r10, [rip + factors{at}]"
+    yield f"word{at}:"
+    yield f"mov rax, qword ptr [rsp + rdi*8{plus(place)}]"
+    yield "imul rax, qword ptr [r10 + rdi*8 - 8]"
+    yield "add rcx, rax"
+    yield "dec rdi"
+    yield "cmp rdi, 1"
+    yield f"jne word{at}"
+    yield f"hashed{at}:"
 
 
-def _of_entry(field: str, size: str = "qword") -> str:
-    """A field of the aggregate at r11."""
-    return f"{size} ptr [r11{plus(getattr(AggregateEntry, field).offset)}]"
+def _unlike_bytes(at: int, mine: int, place: int) -> Iterator[str]:
+    """Go to `next` where the bytes of the text at this offset from rsp, whose length is in rdi, are
+    not those at this offset from rdx. Behind a text of less than a word both have zeros."""
+    yield f"mov rax, qword ptr [rsp{plus(mine + _WORD)}]"
+    yield f"cmp qword ptr [rdx + {number(place + _WORD)}], rax"
+    yield "jne next"
+    yield f"cmp rdi, {number(_WORD)}"
+    yield f"jbe same{at}"
+    yield "add rdi, 7"
+    yield "shr rdi, 3"
+    yield f"like{at}:"
+    yield f"mov rax, qword ptr [rsp + rdi*8{plus(mine)}]"
+    yield f"cmp qword ptr [rdx + rdi*8 + {number(place)}], rax"
+    yield "jne next"
+    yield "dec rdi"
+    yield "cmp rdi, 1"
+    yield f"jne like{at}"
+    yield f"same{at}:"
 
 
-def _copy(index: int, text: TextPart, to: int) -> Iterator[str]:
-    """A text at r10, in a page that can be read, to this offset from rsp, word by word: its bytes,
-    and its length before them. Each text has an `index`.
-
-    The lowest bit of `(word - ones) & ~word & highs` is that of the first byte that is 0 [Mycroft].
-    Where a length or a cut ends the text, the bit of the byte behind is set.
-    """
-    yield "mov ecx, r10d"  # the last offset at which a word may begin, or one below 0
-    yield "not ecx"
-    yield f"and ecx, {number(PAGE_MASK)}"
-    yield f"sub ecx, {number(_WORD - 1)}"
-    yield "xor edi, edi"
-    yield f"next{index}:"
-    yield "cmp edi, ecx"
-    yield "jg slow"
-    yield "mov rax, qword ptr [r10 + rdi]"
-    yield "mov rdx, rax"
-    yield "sub rdx, qword ptr [rip + ones]"
-    yield "not rax"
-    yield "and rdx, rax"
-    yield "not rax"
-    yield "and rdx, qword ptr [rip + highs]"
-    if text.is_cut:  # as if a byte were 0 there, whatever it is
-        full, more = divmod(text.most, _WORD)
-        yield f"cmp edi, {number(_WORD * full)}"
-        yield f"jne whole{index}"
-        yield f"bts rdx, {number(8 * more + 7)}"
-        yield f"whole{index}:"
-    if text.has_length:
-        yield f"cmp {_LENGTH}d, {number(_WORD)}"
-        yield f"jae within{index}"
-        yield f"lea {_LENGTH}d, [{_LENGTH}*8 + 7]"
-        yield f"bts rdx, {_LENGTH}"
-        yield f"within{index}:"
-    yield "test rdx, rdx"
-    yield f"jne last{index}"
-    if text.has_length:
-        yield f"sub {_LENGTH}d, {number(_WORD)}"
-    yield f"mov qword ptr [rsp + rdi{plus(to + _WORD)}], rax"
-    yield f"add edi, {number(_WORD)}"
-    yield f"cmp edi, {number(text.most)}"
-    yield f"jbe next{index}"
-    yield "jmp slow"
-    yield f"last{index}:"
-    yield "mov rcx, rdx"  # what is before that byte stays
-    yield "neg rcx"
-    yield "and rcx, rdx"
-    yield "shr rcx, 7"
-    yield "dec rcx"
-    yield "and rax, rcx"
-    yield f"mov qword ptr [rsp + rdi{plus(to + _WORD)}], rax"
-    yield "bsf rdx, rdx"
-    yield "shr edx, 3"
-    yield "add edi, edx"
-    yield f"cmp edi, {number(text.most)}"
-    yield "ja slow"
-    yield f"mov qword ptr [rsp{plus(to)}], rdi"
+def _unlike_constant(at: int, part: ConstantPart, place: int) -> Iterator[str]:
+    """Go to `next` where the words at this offset from rdx are not those of a constant."""
+    yield f"lea r10, [rip + constant{at}]"
+    yield f"mov edi, {number(part.words)}"
+    yield f"like{at}:"
+    yield "mov rax, qword ptr [r10 + rdi*8]"
+    yield f"cmp qword ptr [rdx + rdi*8{plus(place - _WORD)}], rax"
+    yield "jne next"
+    yield "dec rdi"
+    yield f"jne like{at}"
 
 
 def _place_of_hash(register: str, words: int) -> Iterator[str]:
     """Where a key with the hash in rcx is searched first, an offset. The arena begins at r10."""
     half = {"rdx": "edx", "rdi": "edi"}[register]
-    yield f"mov {half}, {_of_entry('mask', 'dword')}"
+    yield f"mov {half}, {of_entry('mask', 'dword')}"
     yield f"and {half}, ecx"
     yield f"imul {register}, {register}, {number(_WORD * words)}"
-    yield f"add {register}, {_of_entry('keys')}"
+    yield f"add {register}, {of_entry('keys')}"
     yield "lea r10, [rip + arena]"
 
 

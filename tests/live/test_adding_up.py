@@ -75,6 +75,34 @@ def test_texts_are_keys_and_so_are_parts_of_them(target: Callable, tmp_path: Pat
     assert {key for key in counts if key[1]} == {("key-0", True)}  # only that has values below 0
 
 
+@pytest.mark.parametrize(
+    "what", ["sum(half)", "min(half)", "max(value)", "avg(value)", "stat(half)"]
+)
+def test_values_by_a_tuple_are_those_of_the_program(
+    target: Callable, tmp_path: Path, what: str
+) -> None:
+    """Halves are summed exactly. The timer's handler adds, too, in the middle of an event."""
+    program = target("truth_keys", "3", "--timer", "--keys", "60")
+    with (
+        markerjit.attach(program.pid) as session,
+        session.aggregate("truth_key", what, by="text[4:], key") as adding,
+    ):
+        run_for_a_while(program)
+    scale = 2 if "half" in what else 1
+    does = what.split("(")[0]
+
+    assert adding.read().missed == markerjit.Missed()
+    assert {row.key: row.answer for row in adding.read().rows} == {
+        (f"{key}", key): markerjit.Statistics(
+            seen.count,
+            seen.sum / scale if does in ("sum", "avg", "stat") else None,
+            seen.least / scale if does in ("min", "stat") else None,
+            seen.most / scale if does in ("max", "stat") else None,
+        )
+        for key, seen in truth_of(program, tmp_path).items()
+    }
+
+
 def test_histogram_and_quantiles_are_those_of_a_lossless_trace(target: Callable) -> None:
     """Both programs have one thread, and so the same values one after the other."""
     program, traced = target("truth_keys", "1"), target("truth_keys", "1")
@@ -177,6 +205,23 @@ def test_what_does_not_meet_the_condition_is_not_added(target: Callable, tmp_pat
     assert all(Path(f"/proc/{program.pid}/task/{row.key[0]}").exists() for row in rows)
 
 
+def test_part_of_a_text_is_a_condition(target: Callable, tmp_path: Path) -> None:
+    program = target("truth_keys", "2", "--timer")
+    condition = 'text[4:] == "7" or text[3:5] == "-3" or text[2:].startswith("y-42")'
+    with (
+        markerjit.attach(program.pid) as session,
+        session.aggregate("truth_key", by="key", where=condition) as adding,
+    ):
+        run_for_a_while(program)
+    truth = truth_of(program, tmp_path)
+
+    assert {row.key[0]: row.answer for row in adding.read().rows} == {
+        key: seen.count
+        for key, seen in truth.items()
+        if key == 7 or f"{key}".startswith(("3", "42"))
+    }
+
+
 def test_markers_with_like_keys_are_added_up_together(target: Callable, tmp_path: Path) -> None:
     program = target("truth_keys", "2")
     with markerjit.attach(program.pid) as session:
@@ -254,15 +299,13 @@ def test_child_of_a_fork_adds_nothing(target: Callable, tmp_path: Path) -> None:
     program = target("truth_keys", "1")
     with (
         markerjit.attach(program.pid) as session,
-        session.aggregate("truth_key", "sum(value)", by="key") as adding,
+        session.aggregate("truth_key", "stat(value)", by="key") as adding,
     ):
         run_for_a_while(program, 0.05)
         program.ask("fork 1000")
     truth = truth_of(program, tmp_path)
 
-    assert {row.key[0]: row.answer.sum for row in adding.read().rows} == {
-        key: seen.sum for key, seen in truth.items()
-    }
+    assert {row.key[0]: tuple(row.answer) for row in adding.read().rows} == truth
 
 
 def test_process_that_ends_in_between_has_answers(target: Callable) -> None:

@@ -5,9 +5,11 @@ event that is interrupted needs the call, so now and then one of that marker is 
 from __future__ import annotations
 
 import ctypes
+import math
+import os
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,9 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from markerjit.abi import AGGREGATES, CODE_SIZE
-from markerjit.events.aggregates import Missed
+from markerjit.events.aggregates import Missed, Statistics
 from markerjit.model import Signature
 from markerjit.probes import called
+from markerjit.questions.buckets import EXPONENTS_ABOVE, EXPONENTS_BELOW, PARTS_BITS, Scale
+from markerjit.questions.types import Type
 from tests.support.adder import SIGNATURE, Adder, placed
 from tests.support.choice import examples
 from tests.support.own_arena import CHARS, INT, RESTARTABLE, OwnArena, geometry_of
@@ -35,6 +39,17 @@ INTEGERS = st.one_of(
     st.sampled_from([-(2**63), 2**63 - 1, 2**62, -(2**62), 0, 63, 64, 65]),
 )  # fmt: skip
 UNSIGNEDS = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 70), st.just(2**63))
+FLOATS = st.one_of(
+    st.floats(allow_nan=False),
+    st.sampled_from([0.0, -0.0, 1.0, -1.5, math.inf, -math.inf, 5e-324, 2.0**-32, 2.0**64]),
+)
+VALUES = {"key": INTEGERS, "size": UNSIGNEDS, "half": FLOATS}
+SUMMANDS = {
+    "key": st.integers(-(2**40), 2**40),
+    "size": st.integers(0, 2**40),
+    "half": st.integers(-(2**40), 2**40).map(lambda number: number / 2),
+}
+"""Values whose sum is exact, and the same in whatever order they are added."""
 TEXTS = st.binary(max_size=16).map(lambda text: text.replace(b"\0", b"0"))
 EVENTS = st.lists(st.tuples(INTEGERS, UNSIGNEDS, TEXTS), min_size=1, max_size=20)
 
@@ -95,6 +110,14 @@ def both(own: OwnArena, request: pytest.FixtureRequest) -> Callable[..., Both]:
         ("count()", "text[:3], text", lambda *event: (shown(event[-1][:3]), shown(event[-1]))),
         ("count()", "text[:8], size", lambda key, size, text: (shown(text[:8]), size)),
         ("count()", "text[:0], text[:13]", lambda *event: ("", shown(event[-1][:13]))),
+        ("count()", "text[2:5]", lambda *event: (shown(event[-1][2:5]),)),
+        ("count()", "text[1:], key", lambda key, size, text: (shown(text[1:]), key)),
+        (
+            "count()",
+            "text[9:16], text[8:]",
+            lambda key, size, text: (shown(text[9:16]), shown(text[8:])),
+        ),
+        ("count()", "size, text[3:11]", lambda key, size, text: (size, shown(text[3:11]))),
     ],
 )
 def test_keys_of_the_usual_case_are_those_of_the_runtime(
@@ -123,14 +146,14 @@ def test_keys_of_the_usual_case_are_those_of_the_runtime(
     assert answers.missed == Missed()
 
 
-@pytest.mark.parametrize("by", ["text", "text[:6]", "text, more"])
+@pytest.mark.parametrize("by", ["text", "text[:6]", "text[2:6]", "text, more"])
 def test_text_with_a_length_ends_there_or_at_its_nul(own: OwnArena, by: str) -> None:
     made = Both(own, "count()", by, None, keys=KEYS, signature=OF_LENGTH)
     truth: Counter[tuple[str, ...]] = Counter()
     for data in (b"abcdefghijklmnop", b"abcdefgh", b"abc", b""):
         for length in (-1, *range(len(data) + 2), 100):
             text = data if length < 0 else data[:length]
-            key = (shown(text[:6] if by == "text[:6]" else text),)
+            key = (shown(eval(by.split(",")[0], {"text": text})),)
             truth[(*key, "more") if by.endswith("more") else key] += 1
             arguments = ctypes.c_int(length), placed(data), placed(b"more", page=1)
             for adder in (made.whole, made.usual) * TIMES:  # the one finds the page for the other
@@ -145,34 +168,133 @@ def test_text_with_a_length_ends_there_or_at_its_nul(own: OwnArena, by: str) -> 
     assert answers.missed == Missed()
 
 
-@pytest.mark.parametrize("what", ["hist(key)", "quantiles(key)", "hist(size)", "quantiles(size)"])
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("does", ["hist", "quantiles"])
 def test_buckets_of_the_usual_case_are_those_of_the_runtime(
-    both: Callable[..., Both], what: str
+    both: Callable[..., Both], does: str, name: str
 ) -> None:
     """Each value is added by both, so each bucket has all of them twice, but for a few."""
-    made = both(what)
-    values: list[int] = []
-    made.whole.hit(1, 1)
+    made = both(f"{does}({name})")
+    scale = made.whole.shape.scale
+    assert scale
+    expected: Counter[int] = Counter()
+    made.whole.hit(**{name: 1})
 
     @PROPERTY
-    @given(UNSIGNEDS if "size" in what else INTEGERS)
-    def check(value: int) -> None:
-        values.append(value)
-        made.whole.hit(value, value)
-        made.usual.hit(value, value)
+    @given(VALUES[name])
+    def check(value: Any) -> None:
+        expected[bucket_of(scale, value)] += 1
+        made.whole.hit(**{name: value})
+        made.usual.hit(**{name: value})
 
     check()
     (row,) = made.whole.answers().rows
-    expected: Counter[int] = Counter()
-    scale = made.whole.shape.scale
-    assert scale
-    for value in values:
-        (bucket,) = (n for n in range(scale.size) if within(value, *scale.bounds(n)))
-        expected[bucket] += 1
-    (first,) = (n for n in range(scale.size) if within(1, *scale.bounds(n)))
-    more = Counter(row.answer.counts) - expected - Counter([first])
+    more = Counter(row.answer.counts) - expected - Counter([bucket_of(scale, 1)])
     assert more <= expected
-    assert more.total() > 0.95 * len(values)
+    assert more.total() > 0.95 * expected.total()
+
+
+def bucket_of(scale: Scale, value: float) -> int:
+    """The number of the bucket of a value, by what buckets.py says of them."""
+    if scale.type is not Type.F64:
+        numbers = range(scale.size)
+        (bucket,) = (n for n in numbers if within(int(value), *scale.bounds(n)))
+        return bucket
+    parts = 1 << PARTS_BITS if scale.fine else 1
+    size = min(abs(value), math.nextafter(2.0**EXPONENTS_ABOVE, 0))
+    fraction, exponent = math.frexp(size)
+    part = int((2 * fraction - 1) * parts)
+    distance = max((exponent - 1 + EXPONENTS_BELOW) * parts + part + 1, 0) if size else 0
+    return scale.middle + int(math.copysign(distance, value))
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("does", ["sum", "avg", "min", "max", "stat"])
+def test_each_event_of_the_usual_case_is_added_as_a_whole(
+    both: Callable[..., Both], does: str, name: str
+) -> None:
+    by = "size" if name == "key" else "key"
+    made = both(f"{does}({name})", by)
+    values = VALUES[name] if does in ("min", "max") else SUMMANDS[name]
+    asked: list[bool] = []
+
+    @PROPERTY
+    @given(values, st.integers(1, 3))
+    def check(value: Any, key: int) -> None:
+        made.whole.hit(**{name: value, by: key})
+        before = statistics_of(made.whole, key)
+        made.usual.hit(**{name: value, by: key})
+        after = statistics_of(made.whole, key)
+        asked.append(after.events > before.events)
+        assert after in (before, with_value(before, value))
+        assert before.min is None or before.min <= value
+        assert before.max is None or value <= before.max
+
+    check()
+    assert sum(asked) > 0.9 * len(asked)
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("does", ["min", "max", "stat"])
+def test_new_extremes_are_usual(both: Callable[..., Both], does: str, name: str) -> None:
+    made = both(f"{does}({name})")
+    made.whole.hit(**{name: 100})
+    asked: list[bool] = []
+
+    for value in (99, 101, 98, 102, 3, 1000, 0, 5000):
+        before = statistics_of(made.whole)
+        made.usual.hit(**{name: value})
+        after = statistics_of(made.whole)
+        asked.append(after.events > before.events)
+        if asked[-1]:
+            assert after == with_value(before, value)
+
+    assert sum(asked) >= 5
+
+
+def statistics_of(adder: Adder, *key: int) -> Statistics:
+    """What was added for a key."""
+    (answer,) = (row.answer for row in adder.answers().rows if row.key == key)
+    assert isinstance(answer, Statistics)
+    return answer
+
+
+def with_value(before: Statistics, value: float) -> Statistics:
+    """The same with one value more."""
+    return Statistics(
+        before.events + 1,
+        None if before.sum is None else before.sum + value,
+        None if before.min is None else min(before.min, value),
+        None if before.max is None else max(before.max, value),
+    )
+
+
+@pytest.fixture
+def one_cpu() -> Iterator[None]:
+    """Each CPU has a sum of its own."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.mark.usefixtures("one_cpu")
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sum_that_leaves_its_bits_is_the_runtime_s(both: Callable[..., Both], sign: int) -> None:
+    """The marker that calls nothing adds at most the first of them: if the other one's was
+    interrupted, and added to a word that all CPUs share."""
+    made = both("sum(key)")
+    most = sign * (2**63 - 1)
+    made.whole.hit(most)
+    for _ in range(TIMES):
+        made.usual.hit(most)
+
+    few = statistics_of(made.whole)
+    assert few.events <= 2
+    for _ in range(TIMES):
+        made.whole.hit(most)
+    many = statistics_of(made.whole)
+    assert many == Statistics(few.events + TIMES, (few.events + TIMES) * most)
 
 
 def test_keys_are_found_wherever_they_were_entered(own: OwnArena) -> None:
@@ -206,9 +328,13 @@ def within(value: int, low: float, high: float) -> bool:
         ("count()", "text", {"text": b"new"}),
         ("count()", "text", {"text": None}),
         ("count()", "text", {"text": b"x" * 17}),
-        ("count()", "text[2:]", {}),
-        ("hist(half)", None, {}),
-        ("sum(key)", None, {}),
+        ("count()", "text[5:2]", {}),
+        ("sum(size)", None, {"size": 2**63}),
+        *(
+            (f"{does}(half)", None, {"half": math.nan})
+            for does in ("sum", "min", "max", "stat", "hist", "quantiles")
+        ),
+        *((f"{does}(half)", None, {"half": -math.nan}) for does in ("sum", "max", "hist")),
         ("count()", "u8(size)", {"size": 5}),  # which cannot be read
     ],
 )
