@@ -20,8 +20,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from markerjit.errors import Unsupported
+from markerjit.probes.alike import Alike
 from markerjit.probes.asked_texts import TextArgument, encoded, texts_in_memory
-from markerjit.probes.compared import Comparison, argument_of
+from markerjit.probes.compared import Comparison
 from markerjit.questions.ir import (
     Binary,
     Choice,
@@ -130,7 +131,7 @@ class Computing:
         self._missing = ""
         self.lines: list[Line] = []
         self.asked: list[bytes] = []
-        self.compared: list[Comparison] = []
+        self.compared: list[Comparison | Alike] = []
         self.most_words = 0
         self.source = 0
 
@@ -334,11 +335,12 @@ class Computing:
             self._emit(node, "mov eax, 1" if is_missing else "xor eax, eax")
             self._place(behind)
 
-    def _comparison(self, index: int, node: TextTest | Unary) -> Comparison | None:
+    def _comparison(self, index: int, node: TextTest | Unary) -> Comparison | Alike | None:
         """The comparison that a test of a text is, where the runtime is asked only now and then."""
-        if self._known.careful or not self._known.rseq_offset:
+        if self._known.careful or not self._known.rseq_offset or not isinstance(node, TextTest):
             return None
-        return Comparison.of(index, node, self._known.texts.get(argument_of(node)))
+        texts = self._known.texts
+        return Comparison.of(index, node, texts) or Alike.of(index, node, texts)
 
     def _keep(self, node: Node, register: str) -> int:
         """Keep a register in a word. Returns the word's number, from rsp."""

@@ -136,7 +136,8 @@ def finished(lines: Sequence[Line], computing: Computing) -> Draft:
     compared = computing.compared
     behind = [Line(text, None) for each in compared for text in each.interrupted()]
     sequences = {each.sequence: each.labels for each in compared}
-    return Draft([*lines, *behind], tuple(computing.asked), sequences=sequences)
+    data = {name: piece for each in compared for name, piece in each.data.items()}
+    return Draft([*lines, *behind], tuple(computing.asked), data, sequences)
 
 
 def _compute(

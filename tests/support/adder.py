@@ -21,12 +21,13 @@ _PAGE = 4096
 _TEXTS = mmap.mmap(-1, 2 * _PAGE)
 
 
-def placed(text: bytes | None, page: int = 0) -> ctypes.c_uint64:
-    """The address of a text at the beginning of one of two pages. One whose last word is not in its
-    page is always left to the runtime, and Python puts its texts anywhere."""
+def placed(text: bytes | None, page: int = 0, at: int = 0) -> ctypes.c_uint64:
+    """The address of a text in one of two pages, at its beginning or so many bytes behind. One
+    whose last word is not in its page is always left to the runtime, and Python puts its texts
+    anywhere."""
     if text is None:
         return ctypes.c_uint64(0)
-    at = page * _PAGE
+    at += page * _PAGE
     _TEXTS[at : at + len(text) + 1] = text + b"\0"
     return ctypes.c_uint64(address_of(_TEXTS) + at)
 

@@ -1,7 +1,7 @@
-"""Texts that are compared with a constant by the code of a question (markerjit/probes/compared.py),
-told apart from those that the runtime compares: by a second marker of the same question, for which
-the runtime always answers no. A comparison that is interrupted is the runtime's, too, so now and
-then one of that marker's is not met."""
+"""Texts that are compared with a constant (markerjit/probes/compared.py), or with one another
+(alike.py), by the code of a question, told apart from those that the runtime compares: by a second
+marker of the same question, for which the runtime always answers no. A comparison that is
+interrupted is the runtime's, too, so now and then one of that marker's is not met."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIMES = 5
 
 @pytest.fixture(scope="module")
 def own() -> OwnArena:
-    geometry = geometry_of(max_markers=256, aggregate_pages=256)
+    geometry = geometry_of(max_markers=1024, aggregate_pages=1024)
     return OwnArena(geometry, way=RESTARTABLE)
 
 
@@ -50,13 +50,17 @@ class Asked:
 
     def met(self, text: bytes | None, length: int | None = None) -> tuple[int, int]:
         """How many of `TIMES` events with a text meet the condition, of both markers."""
+        if length is None:
+            return self.met_by(ctypes.c_int64(0), ctypes.c_uint64(0), ctypes.c_double(0),
+                               placed(text))  # fmt: skip
+        return self.met_by(ctypes.c_int(length), placed(text))
+
+    def met_by(self, *arguments: Any) -> tuple[int, int]:
+        """The same of events with these arguments."""
         before = self._counts()
         for _ in range(TIMES):
             for adder in (self.whole, self.alone):
-                if length is None:
-                    adder.hit(text=text)
-                else:
-                    adder.slot.hit(ctypes.c_int(length), placed(text))
+                adder.slot.hit(*arguments)
         return tuple(now - then for now, then in zip(self._counts(), before, strict=True))
 
     def _counts(self) -> list[int]:
@@ -152,7 +156,7 @@ def test_what_is_no_text_is_left_to_the_runtime(
 
 @pytest.mark.parametrize(
     "where",
-    ['"es" in text', "len(text) == 3", 'text[1:] == "es"', f'text != "{LETTERS[:65]}"'],
+    ['"es" in text', "len(text) == 3", "text[1:] != text", f'text != "{LETTERS[:65]}"'],
 )
 def test_other_tests_are_the_runtime_s(asked: Callable[[str], Asked], where: str) -> None:
     whole, alone = asked(where).met(b"yes")
@@ -166,3 +170,102 @@ def test_two_comparisons_in_one_question(asked: Callable[[str], Asked]) -> None:
 
     assert [made.met(text)[0] for text in (b"ab", b"ac", b"ad", b"bb")] == [TIMES, TIMES, 0, 0]
     assert made.met(b"ac")[1] > 0
+
+
+PARTS = ((0, 3), (2, 5), (1, None), (7, 16), (8, 16), (9, 17), (8, None), (13, None))
+
+
+@pytest.mark.parametrize("low, high", PARTS)
+@pytest.mark.parametrize("operator", ["==", "startswith"])
+def test_part_of_a_text_is_compared(
+    asked: Callable[[str], Asked], low: int, high: int | None, operator: str
+) -> None:
+    part = f"text[{low}:{'' if high is None else high}]"
+    whole = LETTERS[low:high][:9]
+    for constant in {whole, whole[:-1], whole[:1]}:
+        made = asked(question(operator, constant).replace("text", part))
+        texts = {LETTERS[:length].encode() for length in range(low + 12)}
+        for text in {*texts, LETTERS[:low].encode(), *likely(LETTERS[: low + len(constant)])}:
+            met = is_met(operator, text[low:high], constant)
+            answers = made.met(text)
+            assert answers[0] == (TIMES if met else 0), (text, constant)
+            assert (0 < answers[1] <= TIMES) if met else answers[1] == 0, (text, constant)
+
+
+@pytest.mark.parametrize("low, high", [(2, 5), (3, None)])
+def test_part_of_a_text_with_a_length_is_compared(
+    own: OwnArena, low: int, high: int | None
+) -> None:
+    constant = LETTERS[low : low + 3]
+    part = f"text[{low}:{'' if high is None else high}]"
+    made = Asked(own, f'{part} == "{constant}"', OF_LENGTH)
+
+    for data in (b"abcdefgh", b"abcde", b"abcdef", b"abcd", b"", b"abXdefgh", b"ab"):
+        for most in range(9):
+            met = data[:most][low:high] == constant.encode()
+            answers = made.met(data, most)
+            assert answers[0] == (TIMES if met else 0), (data, most)
+            assert (0 < answers[1] <= TIMES) if met else answers[1] == 0, (data, most)
+    made.free()
+
+
+@pytest.mark.parametrize("where", ['text[2:5] == "cdef"', 'text[4:2] == ""', 'text[2:] == ""'])
+def test_parts_that_are_the_runtime_s(asked: Callable[[str], Asked], where: str) -> None:
+    whole, alone = asked(where).met(b"ab")
+
+    assert whole == (0 if "cdef" in where else TIMES)
+    assert alone == 0
+
+
+OF_TWO = Signature("two", "one %s other %s", (CHARS, CHARS))
+TEXTS = [
+    *(LETTERS[:length].encode() for length in (0, 1, 7, 8, 9, 15, 16, 17, 70)),
+    b"x", b"abcdefgX", b"abcdefghX", b"Xbcdefgh", b"abcdefgh\xff",
+]  # fmt: skip
+
+
+@pytest.fixture
+def two(own: OwnArena, request: pytest.FixtureRequest) -> Callable[[str], Asked]:
+    def make(where: str) -> Asked:
+        made = Asked(own, where, OF_TWO)
+        request.addfinalizer(made.free)
+        return made
+
+    return make
+
+
+def test_two_texts_are_compared(two: Callable[[str], Asked]) -> None:
+    alike, unlike = two("one == other"), two("other != one")
+
+    for one in TEXTS:
+        for other in TEXTS:
+            same = alike.met_by(placed(one), placed(other, page=1))
+            differ = unlike.met_by(placed(one), placed(other, page=1))
+            assert same[0] == (TIMES if one == other else 0), (one, other)
+            assert differ[0] == TIMES - same[0], (one, other)
+            assert same[1] > 0 if one == other else same[1] == 0, (one, other)
+            assert differ[1] < TIMES if one == other else differ[1] == TIMES, (one, other)
+
+
+@pytest.mark.parametrize("at", [4096 - 20, 4096 - 9, 4096 - 8, 4096 - 4, 4096 - 1])
+def test_texts_at_the_end_of_a_page_are_compared(two: Callable[[str], Asked], at: int) -> None:
+    alike = two("one == other")
+
+    for one, other in ((b"abc", b"abc"), (b"abc", b"abd"), (LETTERS.encode(),) * 2):
+        for arguments in (
+            (placed(one, at=at), placed(other, page=1, at=200)),
+            (placed(one, page=1, at=200), placed(other, at=at)),
+        ):
+            met = alike.met_by(*arguments)
+            assert met[0] == (TIMES if one == other else 0)
+            assert met[1] in range(met[0] + 1)
+
+
+@pytest.mark.parametrize("texts", [(None, None), (None, b""), (b"", None), (b"x" * 257,) * 2])
+def test_two_texts_that_are_the_runtime_s(
+    two: Callable[[str], Asked], texts: tuple[bytes | None, bytes | None]
+) -> None:
+    """Of a text 256 bytes are looked at. A text that is not there is none: it is not equal."""
+    met = two("one == other").met_by(placed(texts[0]), placed(texts[1], page=1))
+
+    assert met == ((TIMES, 0) if None not in texts else (0, 0))
