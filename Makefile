@@ -18,7 +18,7 @@ VENV := .venv/bin
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all ready collection test-user bench bench-real torture whole armings relocation-check kill-matrix check format native native-complete targets \
+.PHONY: help demo test test-all ready forking beside test-user bench bench-real torture whole armings relocation-check kill-matrix check format native native-complete targets \
 	debian clean bytecode wheel wheel-check pythons-ready pythons test-pythons man
 
 help:
@@ -55,49 +55,48 @@ bench-real: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 	@rm -f build/bench-real.json build/bench-real.html
 	@PYTHONPATH=bench $(VENV)/python -m real --json build/bench-real.json --html build/bench-real.html
 
-# pytest is the last command, so that its summary is the end of the output. Two processes run the tests,
-# a whole file in one of them. Files whose tests take long come first, so that both processes end at
-# about the same time. Tests that fork pytest come before all others, in processes of their own that know no other
-# tests: a fork takes as long as its process is large. Tests that need both CPUs for themselves come last, one after
-# the other. With PYTEST_FLAGS there is one run, of what they choose.
+# Several runs of pytest go on beside each other, so that both CPUs have work all the time: what an ordinary user
+# tests, the tests with newer Pythons, those that fork pytest, and all others. These are collected once, by the only one
+# whose output is shown as it comes; then two processes take a file of them each, the next one in this order. Files whose
+# tests take long come first, so that both processes end at about the same time. Tests that fork pytest have a process
+# of their own that knows no other tests: a fork takes as long as its process is large. Tests that need both CPUs for
+# themselves come last, one after the other.
 BESIDE := tests/live tests/races tests/oracle tests/fuzz tests/unit
 FORKING = $$(grep -rl --include='test_*.py' 'mark\.forks' tests)
 ALONE := tests/races/test_torture.py
-IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
+IN_TWO := --processes 2
+RUNS := check test-user pythons forking beside
 # What is long, and which rows of parameters are taken: docs/decisions/0077. With PYTEST_FLAGS nothing is left out.
 CHOICE := --choice
 
 test:
 	@$(MAKE) --no-print-directory -j 3 ready
 	@$(MAKE) --no-print-directory bytecode
-ifndef PYTEST_FLAGS
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target test-user pythons
-endif
 ifdef PYTEST_FLAGS
+	@$(MAKE) --no-print-directory check
 	@echo "pytest  $(PYTEST_FLAGS)"
 	@$(VENV)/python -m pytest $(PYTEST_FLAGS)
 else
-	@echo "pytest  those that fork"
-	@$(VENV)/python -m pytest $(CHOICE) -n 2 -m forks $(FORKING)
-	@echo "pytest  $(BESIDE)"
-	@$(VENV)/python -m pytest $(CHOICE) $(IN_TWO) -m 'not forks' $(ALONE:%=--ignore=%) $(BESIDE)
+	@$(MAKE) --no-print-directory -j $(words $(RUNS)) --output-sync=target $(RUNS)
 	@echo "pytest  $(ALONE)"
 	@$(VENV)/python -m pytest $(CHOICE) $(ALONE)
 endif
 
+forking:
+	@echo "pytest  those that fork"
+	@$(VENV)/python -m pytest -q $(CHOICE) -m forks $(FORKING)
+
+# With a plus, make does not keep its output until it ends.
+beside:
+	+@echo "pytest  $(BESIDE)"
+	+@unset MAKEFLAGS MFLAGS; $(VENV)/python -m pytest $(CHOICE) $(IN_TWO) -m 'not forks' $(ALONE:%=--ignore=%) $(BESIDE)
+
 test-all:
 	@$(MAKE) --no-print-directory test CHOICE=
 
-# What the tests need, and the checks, which need only that too. `make test` makes them side by side: compilers,
-# pip, apt and mypy have one CPU each at most, and wait for other things.
-ready: debian native targets $(VENV)/.test-ready build/babeltrace2/.tried build/prometheus/.tried check $(if $(PYTEST_FLAGS),,collection pythons-ready)
-
-# pytest rewrites the assertions of all tests before it collects them, which takes two thirds of that time: here it
-# does so once, for each of its processes later on, also where Python may not write bytecode. What is wrong they tell.
-# Files are imported, and no tests are made of what is in them.
-collection: $(VENV)/.test-ready native
-	@PYTHONDONTWRITEBYTECODE= $(VENV)/python -m pytest --collect-only -qq \
-		-o python_functions=none -o python_classes=None $(BESIDE) >/dev/null 2>&1 || :
+# What the tests need. `make test` makes it side by side: compilers, pip and apt have one CPU each at most, and wait for
+# other things.
+ready: debian native targets $(VENV)/.test-ready build/babeltrace2/.tried build/prometheus/.tried $(if $(PYTEST_FLAGS),,pythons-ready)
 
 # With Debian's own Python, to which .venv lends its packages: .venv's may be a Python in root's home,
 # and a second environment would need the network and take longer than some of the tests.
@@ -105,7 +104,7 @@ collection: $(VENV)/.test-ready native
 # does not depend on the user. So do those marked also_user, which are left to `make test-all`.
 OF_USER = $(if $(CHOICE),user,(user or also_user))
 test-user: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian
-	@test "$$(id -u)" != 0 || sh tests/as_user.sh $(CHOICE) $(IN_TWO) -m '$(OF_USER) and not slow' \
+	@test "$$(id -u)" != 0 || sh tests/as_user.sh -q $(CHOICE) -m '$(OF_USER) and not slow' \
 		$$(grep -rl --include='test_*.py' 'mark\.$(if $(CHOICE),,\(also_\)\?)user' tests)
 
 # Minutes; tests/races, and so `make test`, takes a choice of it.

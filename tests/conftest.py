@@ -6,14 +6,18 @@ Nothing here attaches to anything; tests do that.
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import pytest
+
+# In each Python that imports numpy, OpenBLAS starts threads, which spin before they sleep: a fifth
+# of the CPU time of such a start.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Until the tests are known: it would go through those that are there already, again and again.
 gc.disable()
@@ -21,10 +25,13 @@ gc.disable()
 # First, so that a failed assertion of a helper shows its values.
 pytest.register_assert_rewrite("tests.support")
 
+from tests.support import beside  # noqa: E402
 from tests.support.choice import ALL_EXAMPLES, CHOSEN_EXAMPLES, chosen  # noqa: E402
+from tests.support.large_pages import collapse_memory  # noqa: E402
 from tests.support.programs import ROOT, Target, make  # noqa: E402
 from tests.support.timing import HANG_S  # noqa: E402
 
+pytest_runtestloop = beside.pytest_runtestloop
 CHOICE = pytest.StashKey[tuple[int, int]]()
 """How many tests were chosen, of how many."""
 
@@ -33,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--choice", action="store_true", help="the tests of `make test` (tests/support/choice.py)"
     )
+    beside.pytest_addoption(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,23 +82,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.get_closest_marker("forks") is None)
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A process of pytest-xdist tells the one with the summary, which has collected nothing."""
-    if CHOICE in session.config.stash and hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["choice"] = session.config.stash[CHOICE]
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    if choice := getattr(node, "workeroutput", {}).get("choice"):
-        node.config.stash[CHOICE] = tuple(choice)
-
-
 def pytest_collection_finish() -> None:
     """What was collected stays to the end. The collector of reference cycles looks at what the
     tests make, and not at that."""
     gc.freeze()
     gc.enable()
+    collapse_memory()  # for tests that fork
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,13 @@
 /*
  * truth_threads: N threads in a marker loop, and threads that are born and die.
  *
- *     truth_threads [THREADS] [--rate PER_SECOND] [--birth] [--paused]
+ *     truth_threads [THREADS] [--rate PER_SECOND | --spin] [--birth] [--paused]
  *
  *     truth_loop   "i %d n %lu": thread i (from 0) in its n-th turn (from 1)
  *     truth_birth  "id %lu": once in each short-lived thread, numbered from 1
  *
- * `--rate` is per thread; without it they run at full speed. Commands: counts, pause, resume, quit.
+ * `--rate` is per thread, 1,000 where nothing is said; with `--spin` they run at full speed, which
+ * takes a CPU each. Commands: counts, pause, resume, quit.
  * `pause` answers with the counts when all threads stand still; they are exact until `resume`.
  * Linked statically it is truth_static.
  */
@@ -28,7 +29,7 @@ static struct worker workers[MAX_THREADS];
 static truth_count births;
 static struct truth_gate gate = TRUTH_GATE;
 static int threads = 2;
-static long period_ns;
+static long period_ns = 1000000;
 static bool birth;
 
 /* In slices, so that a slow thread too comes to the gate soon. */
@@ -97,6 +98,8 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--rate") == 0 && i + 1 < argc)
             period_ns = 1000000000 / (atol(argv[++i]) > 0 ? atol(argv[i]) : 1);
+        else if (strcmp(argv[i], "--spin") == 0)
+            period_ns = 0;
         else if (strcmp(argv[i], "--birth") == 0)
             birth = true;
         else if (strcmp(argv[i], "--paused") == 0)

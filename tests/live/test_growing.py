@@ -77,7 +77,7 @@ def test_nothing_is_lost_where_rings_may_grow(
 
 
 def test_memory_is_given_back_at_the_end(target: Callable) -> None:
-    program = target("truth_threads", "2")
+    program = target("truth_threads", "2", "--spin")
 
     with markerjit.attach(program.pid, ring_size=SMALL) as session:
         with session.trace("truth_loop", ring_growth=1 << 20) as stream:
@@ -103,7 +103,7 @@ def test_memory_is_given_back_at_the_end(target: Callable) -> None:
 
 
 def test_a_trace_after_one_that_was_killed_has_rings_as_before(target: Callable) -> None:
-    program = target("truth_threads", "2")
+    program = target("truth_threads", "2", "--spin")
 
     with markerjit.attach(program.pid, ring_size=1 << 20) as session:
         with running("trace", program.pid, "truth_loop") as tracer:
@@ -130,7 +130,7 @@ def test_a_trace_after_one_that_was_killed_has_rings_as_before(target: Callable)
 
 
 def test_lossless_rings_do_not_grow(target: Callable) -> None:
-    program = target("truth_threads", "2")
+    program = target("truth_threads", "2", "--spin")
 
     with markerjit.attach(program.pid, ring_size=SMALL) as session:
         with session.trace("truth_loop", lossless=True) as stream:
@@ -162,7 +162,7 @@ def test_summary_says_how_much_rings_grew(target: Callable, as_json: bool) -> No
 
 
 def test_rings_that_may_not_grow_do_not(target: Callable) -> None:
-    program = target("truth_threads", "2")
+    program = target("truth_threads", "2", "--spin")
 
     done = cli(
         "trace", program.pid, "truth_loop", "--events", 100_000, "--ring-growth", 0, "--json"

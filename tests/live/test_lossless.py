@@ -119,7 +119,7 @@ def test_markers_go_off_while_threads_wait_and_what_they_recorded_is_delivered(
 def test_nothing_waits_for_a_reader_that_was_killed_or_stopped(
     target: Callable, number: int
 ) -> None:
-    program = target("truth_threads", "2")
+    program = target("truth_threads", "2", "--spin")
 
     with running("trace", program.pid, "truth_loop", "--lossless", "--ring-size", 1) as tracer:
         wait_on(program.pid, "truth_loop", tracer)
@@ -143,7 +143,7 @@ def test_nothing_waits_for_a_reader_that_was_killed_or_stopped(
 
 
 def test_a_process_that_ends_while_it_waits_ends_the_trace(target: Callable) -> None:
-    program = target("truth_threads", "2", may_die=True)
+    program = target("truth_threads", "2", "--spin", may_die=True)
 
     with markerjit.attach(program.pid, ring_size=SMALL) as session:
         with session.trace("truth_loop", lossless=True) as stream:
@@ -159,7 +159,7 @@ def test_a_process_that_ends_while_it_waits_ends_the_trace(target: Callable) -> 
 
 
 def test_summary_says_how_much_the_process_waited(target: Callable) -> None:
-    program = target("truth_threads", "2")
+    program = target("truth_threads", "2", "--spin")
     args = ("trace", program.pid, "truth_loop", "--lossless", "--events", 200_000)
 
     done = cli(*args)
@@ -176,7 +176,7 @@ def test_summary_says_how_much_the_process_waited(target: Callable) -> None:
 
 
 def test_a_trace_that_is_not_lossless_waits_for_nothing(target: Callable) -> None:
-    program = target("truth_threads", "2")
+    program = target("truth_threads", "2", "--spin")
 
     done = cli("trace", program.pid, "truth_loop", "--events", 1000, "--json")
 

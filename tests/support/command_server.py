@@ -34,11 +34,15 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from tests.support.large_pages import collapse_memory
+
 ANSWER_BYTES = 16
 _REQUEST_BYTES = 1 << 17
 _STREAMS = 3
-_NEVER = ("markerjit.trace.arrow", "markerjit.trace.arrow_read")
-"""Modules with pyarrow, which has threads; a fork would not have them."""
+_NEVER = {
+    f"markerjit.trace.{name}" for name in ("arrow", "arrow_read", "arrow_table", "joint_arrow")
+}
+"""Modules with pyarrow, which has threads. A fork would not have them, and copies twice as much."""
 
 
 def serve(name: str, parent: int) -> tuple[str, list[str]]:
@@ -162,6 +166,7 @@ def import_everything() -> None:
     for module in pkgutil.walk_packages(markerjit.__path__, "markerjit."):
         if module.name not in _NEVER:
             importlib.import_module(module.name)
+    assert "pyarrow" not in sys.modules, "a module with pyarrow is not in _NEVER"
 
 
 def end_at_once(code: int) -> None:
@@ -181,7 +186,9 @@ def end_at_once(code: int) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest, which ends us
     import_everything()
+    gc.collect()
     gc.freeze()  # so that a fork does not copy what the collector only looks at
+    collapse_memory()
     program, arguments = serve(sys.argv[1], int(sys.argv[2]))
 
     from markerjit.cli.main import main

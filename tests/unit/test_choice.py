@@ -119,22 +119,13 @@ def test_table(number, other): ...
 """
 
 
-@pytest.mark.parametrize(
-    "processes",
-    [
-        pytest.param([], id="alone", marks=pytest.mark.long),
-        pytest.param(["-n", "1"], id="by-xdist"),
-    ],
-)
-def test_the_choice_is_made_where_it_is_asked_for_and_said(
-    repo: Path, tmp_path: Path, processes: list[str]
-) -> None:
+def test_the_choice_is_made_where_it_is_asked_for_and_said(repo: Path, tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text(FILE)
     plugins = ["-p", "tests.conftest", "-p", "no:cacheprovider"]
     where = ["-c", repo / "setup.cfg", "--rootdir", tmp_path]
 
     def printed(*options: str) -> str:
-        command = [sys.executable, "-m", "pytest", *plugins, *where, *options, *processes]
+        command = [sys.executable, "-m", "pytest", *plugins, *where, *options]
         done = subprocess.run(
             [*command, tmp_path / "test_one.py"],
             cwd=repo,
