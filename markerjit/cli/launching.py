@@ -13,6 +13,9 @@ import markerjit
 from markerjit.cli import output, targets
 from markerjit.cli.end import End
 
+_PATIENCE_S = 600.0
+"""To plan all functions of a large program takes a minute or two, the first time."""
+
 
 def run_program(
     options: argparse.Namespace,
@@ -21,7 +24,7 @@ def run_program(
 ) -> int:
     """Start the program of the options, call `body` when it waits, and return its exit code. `body`
     lets it go, and says itself what went wrong for single processes."""
-    with markerjit.Launched(options.program) as program:
+    with markerjit.Launched(options.program, patience=_PATIENCE_S) as program:
         if end.has_come:  # a signal, before there was a program to have it
             return 130
         end.leave_signals_to(program)

@@ -7,38 +7,43 @@ comes afterwards.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from markerjit.errors import NoSuchProcess, Refused
 from markerjit.memory import ProcessMemory
 from markerjit.model import Edit, RemoteAddress
 from markerjit.patch.apply import apply
+from markerjit.patch.inside import with_nobody_inside
 from markerjit.patch.plan import Plan
 from markerjit.proc.permission import why_not
 from markerjit.proc.positions import thread_positions
 from markerjit.remote import native
 
-_HOLD_S = 10
-"""The least time that a program waits: ten thousand times a millisecond."""
+PATIENCE_S = 10.0
+"""How long a program waits at least, if nobody lets it go."""
 
 _RELEASED = (1).to_bytes(4, "little")
 
 
 class Hold:
-    """The hold of a program that executes a file. It begins by itself, after ten seconds or when
-    this process is gone."""
+    """The hold of a program that executes a file. It begins by itself when this process is gone,
+    and when its patience, in seconds, is over."""
 
-    def __init__(self, launched: native.Launched) -> None:
+    def __init__(self, launched: native.Launched, patience: float = PATIENCE_S) -> None:
         self.pid: int = launched.pid
+        self._patience = patience
         self._launched = launched
+        self._was_inside = False
         self._since = time.monotonic()
 
     def is_waiting(self) -> bool:
-        """Whether the program sleeps in its hold."""
-        hold = range(self._launched.hold, self._launched.hold + self._launched.size)
-        try:
-            return any(thread.pc in hold for thread in thread_positions(self.pid))
-        except NoSuchProcess:
-            return False
+        """Whether the program sleeps in its hold, behind the first instruction of that."""
+        inside = range(self._launched.hold + 1, self._launched.hold + self._launched.size)
+        with suppress(NoSuchProcess):
+            if any(thread.pc in inside for thread in thread_positions(self.pid)):
+                self._was_inside = True
+                return True
+        return False
 
     def open_memory(self) -> ProcessMemory:
         """The memory of the program, which the caller closes. Raises MarkerError."""
@@ -48,15 +53,21 @@ class Hold:
         """Let the program begin. Returns False where it may have begun by itself. Raises
         MarkerError where it has ended."""
         memory.write(RemoteAddress(self._launched.released), _RELEASED)
-        return time.monotonic() - self._since < _HOLD_S
+        return time.monotonic() - self._since < self._patience
 
     def try_to_remove(self, memory: ProcessMemory) -> bool:
-        """Put back what was where the hold is. Returns False while the program is still inside.
+        """Put back what was where the hold is. Returns False while the program is still inside, or
+        has never been seen there: it may be yet to come.
 
-        A hold that stays behind is executed by nobody. So each part of it may be put back without
-        the others, and no journal is needed. Raises MarkerError.
+        It does not come back to the first instruction, of which the loader's registers and stack
+        still have the address. A hold that stays behind is executed by nobody. So each part of it
+        may be put back without the others, and no journal is needed. Raises MarkerError.
         """
+        if not self._was_inside:
+            return False
         launched = self._launched
+        first = RemoteAddress(launched.hold)
+        empty = with_nobody_inside(first, memory.read(first, launched.size), "the hold")
         now = bytearray(launched.code[: launched.size])
         at = launched.released - launched.hold
         now[at : at + len(_RELEASED)] = _RELEASED
@@ -71,7 +82,7 @@ class Hold:
             )
             for start in range(0, launched.size, native.MAX_EDIT)
         ]
-        plan = Plan("put back what was where the hold is", tuple(edits))
+        plan = Plan("put back what was where the hold is", (*empty, *edits))
         process = native.NativeTarget(
             pid=self.pid, pidfd=memory.pidfd, mem_fd=memory.fileno(), mapped=b"", mapped_size=0
         )

@@ -21,7 +21,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from markerjit.arguments import can_be_passed, check_all, check_int
+from markerjit.arguments import can_be_passed, check_all, check_int, check_seconds
 from markerjit.errors import (
     BadArgument,
     MarkerError,
@@ -31,7 +31,7 @@ from markerjit.errors import (
     refuse_own_shortage,
     shown,
 )
-from markerjit.fleet.hold import Hold
+from markerjit.fleet.hold import PATIENCE_S, Hold
 from markerjit.model import Seccomp
 from markerjit.printable import printable
 from markerjit.remote import native
@@ -39,12 +39,14 @@ from markerjit.session.session import Session
 
 _POLL_S = 0.001
 _REMOVE_S = 2
+_MOST_MS = (1 << 31) - 1
 
 
-def launch(command: Sequence[str]) -> Launched:
-    """Start a program, and wait until it is at its entry point. Raises what Launched raises, and
-    Refused for a program that ends before that, for example because a library is missing."""
-    program = Launched(command)
+def launch(command: Sequence[str], *, patience: float = PATIENCE_S) -> Launched:
+    """Start a program, and wait until it is at its entry point. There it waits for `patience`
+    seconds, if nobody lets it go. Raises what Launched raises, and Refused for a program that ends
+    before that, for example because a library is missing."""
+    program = Launched(command, patience=patience)
     try:
         if program.wait_until_held():
             return program
@@ -57,13 +59,17 @@ def launch(command: Sequence[str]) -> Launched:
 class Launched:
     """A program that waits. It is to be let go by `go`, and otherwise killed at the end of the
     `with`. `pid` is its process, a child of this one; `has_begun` says whether it was let go.
+    Should this process hang, it begins by itself after `patience` seconds.
 
     Raises Refused for what cannot be executed, or is set-user-ID; NotPermitted; Unsupported for a
     32-bit program, and for one without room for a few instructions.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], *, patience: float = PATIENCE_S) -> None:
         check_all("command", command, str)
+        check_seconds("patience", patience)
+        patience_ms = round(patience * 1000)
+        check_int("patience in milliseconds", patience_ms, 1, _MOST_MS)
         if not command or not all(map(can_be_passed, command)):
             raise BadArgument("command", command, "a program and its arguments, without NUL")
         self._path = program_path(command[0])
@@ -74,12 +80,16 @@ class Launched:
         report = native.Report()
         words = (ctypes.c_char_p * (len(command) + 1))(*map(os.fsencode, command))
         status = native.library().mj_launch(
-            os.fsencode(self._path), words, ctypes.byref(launched), ctypes.byref(report)
+            os.fsencode(self._path),
+            words,
+            patience_ms,
+            ctypes.byref(launched),
+            ctypes.byref(report),
         )
         if status != native.OK:
             raise _reason(self._path, status, report)
         self.pid: int = launched.pid
-        self._hold = Hold(launched)
+        self._hold = Hold(launched, patience)
         self._pidfd = _open_pidfd(self.pid)
 
     def attach(self, *, ring_size: int | None = None, seccomp: Seccomp | str = "read") -> Session:
@@ -106,10 +116,13 @@ class Launched:
         return True
 
     def go(self) -> bool:
-        """Let the program begin. Returns False where it may have begun by itself, after ten
-        seconds."""
+        """Let the program begin. Returns False where it may have begun by itself, because its
+        patience was over."""
         self.has_begun = True
         is_waiting = False
+        until = time.monotonic() + _REMOVE_S
+        while not self._hold.is_waiting() and self.code is None and time.monotonic() < until:
+            time.sleep(_POLL_S)  # it is on its way there
         with suppress(MarkerError), self._hold.open_memory() as memory:
             is_waiting = self._hold.release(memory)
             until = time.monotonic() + _REMOVE_S

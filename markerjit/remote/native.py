@@ -279,7 +279,9 @@ def library() -> ctypes.CDLL:
     ]  # fmt: skip
     loaded.mj_send_home.argtypes = [target, ctypes.c_int32, report]
     words = ctypes.POINTER(ctypes.c_char_p)
-    loaded.mj_launch.argtypes = [ctypes.c_char_p, words, ctypes.POINTER(Launched), report]
+    loaded.mj_launch.argtypes = [
+        ctypes.c_char_p, words, ctypes.c_int32, ctypes.POINTER(Launched), report,
+    ]  # fmt: skip
     loaded.mj_follow.argtypes = [target, report]
     loaded.mj_follow_next.argtypes = [ctypes.POINTER(Followed)]
     loaded.mj_follow_wait.argtypes = [u32]

@@ -14,13 +14,11 @@ from collections.abc import Iterator, Sequence
 
 from markerjit.errors import Reason
 from markerjit.model import Edit, Mode, RemoteAddress, Site
+from markerjit.patch.inside import with_nobody_inside
 from markerjit.patch.plan import Plan, Refusal
 from markerjit.patch.switchable import SiteState
 from markerjit.probes.stub import BEFORE_STUB, LARGEST
 from markerjit.session.target import Target
-
-_EDIT = 16
-"""Bytes that an edit has at most. A thread at the first one is not inside."""
 
 
 def with_stubs_empty(target: Target, plan: Plan, states: Sequence[SiteState]) -> Plan | Refusal:
@@ -65,7 +63,4 @@ def _unchanged(target: Target, site: Site) -> Iterator[Edit]:
     ends += [other.body.entry - BEFORE_STUB for other in seen.opened if other.body.entry > entry]
     first = RemoteAddress(entry - 1)
     code = target.memory.read(first, min(ends) - first)
-    for start in range(0, len(code) - 1, _EDIT - 1):
-        piece = code[start : start + _EDIT]
-        what = f"{site.marker}: the stub, in which no thread is"
-        yield Edit(RemoteAddress(first + start), piece, piece, what, code=True)
+    return with_nobody_inside(first, code, f"{site.marker}: the stub, in which no thread is")

@@ -239,7 +239,7 @@ static void executed(pid_t pid) {
     what.parent = (int32_t)status_number(pid, "PPid");
     /* The hold makes system calls, which a filter may answer with the end of the process. */
     what.status =
-        status_number(pid, "Seccomp") ? MJ_CALL_FAILED : hold(pid, 1, &what.hold, &report);
+        status_number(pid, "Seccomp") ? MJ_CALL_FAILED : hold_stranger(pid, &what.hold, &report);
     what.hold.pid = pid;
     MJ_RACE("follow: held");
     pthread_mutex_lock(&lock);

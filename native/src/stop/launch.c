@@ -12,8 +12,8 @@
  *   5  it is let go by a word of the loop, and begins
  *
  * Each write of 2 and 3 alone leaves a program that runs as if nothing had been, so that we may be
- * killed at any moment. The loop ends by itself when our process is gone, and after some ten
- * seconds. PTRACE_O_EXITKILL is not set: without us the program runs.
+ * killed at any moment. The loop ends by itself when our process is gone, and when its patience is
+ * over. PTRACE_O_EXITKILL is not set: without us the program runs.
  *
  * The ABI gives a program only the stack pointer and rdx at its entry point, and the loop keeps
  * both ("System V ABI, AMD64 Supplement", 3.4.1).
@@ -42,12 +42,13 @@
 #define PAGE 4096ul
 #define CODE_32_BIT 0x23 /* the code segment of 32-bit programs */
 #define MOST_HEADERS 64
+#define STRANGERS_PATIENCE_MS 10000
 
 /* The loop, with its words behind it. rax is free at an entry point. */
 __asm__(".pushsection .rodata\n"
         ".balign 16\n"
         "mj_hold_begin:\n"
-        "    movl $10000, %ebx\n"
+        "    movl mj_hold_patience(%rip), %ebx\n"
         "1:  cmpl $0, mj_hold_released(%rip)\n"
         "    jne 2f\n"
         "    movl mj_hold_question(%rip), %eax\n"
@@ -77,13 +78,15 @@ __asm__(".pushsection .rodata\n"
         "mj_hold_controller: .long 0\n"
         "mj_hold_question: .long 0\n" /* is our process there? */
         "mj_hold_answer: .long 0\n"
-        "mj_hold_waits: .long 0\n" /* 1: this answer says that it is gone; 0: another one does */
+        "mj_hold_waits: .long 0\n"    /* 1: this answer says that it is gone; 0: another one does */
+        "mj_hold_patience: .long 0\n" /* rounds of the loop, a millisecond or more each */
         "mj_hold_released: .long 0\n"
         "mj_hold_end:\n"
         ".popsection\n");
 
 extern const char mj_hold_begin[], mj_hold_entry[], mj_hold_place[], mj_hold_controller[],
-    mj_hold_question[], mj_hold_answer[], mj_hold_waits[], mj_hold_released[], mj_hold_end[];
+    mj_hold_question[], mj_hold_answer[], mj_hold_waits[], mj_hold_patience[], mj_hold_released[],
+    mj_hold_end[];
 
 /* A program as execve has left it. `place` is the address of its AT_ENTRY, 0 without a loader. */
 struct image {
@@ -238,6 +241,13 @@ struct word {
     int32_t value;
 };
 
+/* Who waits, and for how long at most. A program that we have not made ourselves is a stranger. */
+struct waiter {
+    pid_t pid;
+    int stranger;
+    int32_t patience_ms;
+};
+
 static int in_our_pid_namespace(pid_t pid) {
     struct stat ours, theirs;
     char path[64];
@@ -249,20 +259,22 @@ static int in_our_pid_namespace(pid_t pid) {
 
 /* Our child asks for its parent, which is another one when our process has ended. A stranger asks
    for our process; kill(0, 0), where it cannot name that, always succeeds. */
-static void write_question(unsigned char *hold, pid_t pid, int stranger) {
+static void write_words(unsigned char *hold, const struct waiter *waiter) {
+    const int stranger = waiter->stranger;
     const struct word words[] = {
-        {mj_hold_controller, stranger && !in_our_pid_namespace(pid) ? 0 : getpid()},
+        {mj_hold_controller, stranger && !in_our_pid_namespace(waiter->pid) ? 0 : getpid()},
         {mj_hold_question, stranger ? SYS_kill : SYS_getppid},
         {mj_hold_answer, stranger ? -ESRCH : getpid()},
         {mj_hold_waits, stranger},
+        {mj_hold_patience, waiter->patience_ms},
     };
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         memcpy(hold + (words[i].place - mj_hold_begin), &words[i].value, sizeof words[i].value);
 }
 
-static int write_hold(pid_t pid, int stranger, struct image *image, struct mj_launched *launched,
-                      struct mj_report *report) {
+static int write_hold(const struct waiter *waiter, struct image *image,
+                      struct mj_launched *launched, struct mj_report *report) {
     const size_t size = (size_t)(mj_hold_end - mj_hold_begin);
     unsigned char hold[sizeof launched->before], back[sizeof hold];
 
@@ -275,7 +287,7 @@ static int write_hold(pid_t pid, int stranger, struct image *image, struct mj_la
     memcpy(hold, mj_hold_begin, size);
     memcpy(hold + (mj_hold_entry - mj_hold_begin), &image->entry, sizeof image->entry);
     memcpy(hold + (mj_hold_place - mj_hold_begin), &image->place, sizeof image->place);
-    write_question(hold, pid, stranger);
+    write_words(hold, waiter);
     if (pwrite(image->mem_fd, hold, size, (off_t)launched->hold) != (ssize_t)size ||
         !reads(image->mem_fd, back, size, launched->hold) || memcmp(hold, back, size))
         return fail(report, MJ_ERRNO, errno ? errno : EIO);
@@ -283,9 +295,9 @@ static int write_hold(pid_t pid, int stranger, struct image *image, struct mj_la
     return MJ_OK;
 }
 
-static int lay_hold(pid_t pid, int stranger, struct image *image, struct mj_launched *launched,
+static int lay_hold(const struct waiter *waiter, struct image *image, struct mj_launched *launched,
                     struct mj_report *report) {
-    if (ptrace(PTRACE_GETREGS, pid, 0, &image->regs))
+    if (ptrace(PTRACE_GETREGS, waiter->pid, 0, &image->regs))
         return fail(report, MJ_ERRNO, errno);
     if (image->regs.cs == CODE_32_BIT)
         return fail(report, MJ_NOT_64_BIT, 0);
@@ -293,7 +305,7 @@ static int lay_hold(pid_t pid, int stranger, struct image *image, struct mj_laun
         return fail(report, MJ_NO_ROOM, 0);
     if (!image->loader)
         image->place = 0;
-    const int status = write_hold(pid, stranger, image, launched, report);
+    const int status = write_hold(waiter, image, launched, report);
 
     if (status != MJ_OK)
         return status;
@@ -306,21 +318,29 @@ static int lay_hold(pid_t pid, int stranger, struct image *image, struct mj_laun
                    : fail(report, MJ_ERRNO, errno);
     }
     image->regs.rip = launched->hold;
-    return ptrace(PTRACE_SETREGS, pid, 0, &image->regs) ? fail(report, MJ_ERRNO, errno) : MJ_OK;
+    return ptrace(PTRACE_SETREGS, waiter->pid, 0, &image->regs) ? fail(report, MJ_ERRNO, errno)
+                                                                : MJ_OK;
 }
 
-int hold(pid_t pid, int stranger, struct mj_launched *launched, struct mj_report *report) {
+static int hold(const struct waiter *waiter, struct mj_launched *launched,
+                struct mj_report *report) {
     struct image image = {0};
     char path[64];
 
-    snprintf(path, sizeof path, "/proc/%d/mem", pid);
+    snprintf(path, sizeof path, "/proc/%d/mem", waiter->pid);
     image.mem_fd = open(path, O_RDWR | O_CLOEXEC);
     if (image.mem_fd < 0)
         return fail(report, MJ_ERRNO, errno);
-    const int status = lay_hold(pid, stranger, &image, launched, report);
+    const int status = lay_hold(waiter, &image, launched, report);
 
     close(image.mem_fd);
     return status;
+}
+
+int hold_stranger(pid_t pid, struct mj_launched *launched, struct mj_report *report) {
+    const struct waiter waiter = {.pid = pid, .stranger = 1, .patience_ms = STRANGERS_PATIENCE_MS};
+
+    return hold(&waiter, launched, report);
 }
 
 /* Not to be left behind: it has executed no instruction of its own. */
@@ -332,8 +352,9 @@ static void end_child(pid_t pid) {
         ptrace(PTRACE_CONT, pid, 0, 0);
 }
 
-static int launch(const char *path, char *const argv[], const sigset_t *mask, const int go[2],
-                  const int failure[2], struct mj_launched *launched, struct mj_report *report) {
+static int launch(const char *path, char *const argv[], int32_t patience_ms, const sigset_t *mask,
+                  const int go[2], const int failure[2], struct mj_launched *launched,
+                  struct mj_report *report) {
     const pid_t pid = fork();
 
     if (pid < 0)
@@ -352,7 +373,8 @@ static int launch(const char *path, char *const argv[], const sigset_t *mask, co
         return status; /* its status was taken */
     if (status == MJ_OK) {
         MJ_RACE("executed");
-        status = hold(pid, 0, launched, report);
+        status =
+            hold(&(const struct waiter){.pid = pid, .patience_ms = patience_ms}, launched, report);
         MJ_RACE("held");
     }
     if (status == MJ_OK && ptrace(PTRACE_DETACH, pid, 0, 0))
@@ -363,8 +385,8 @@ static int launch(const char *path, char *const argv[], const sigset_t *mask, co
     return status;
 }
 
-int mj_launch(const char *path, char *const argv[], struct mj_launched *launched,
-              struct mj_report *report) {
+int mj_launch(const char *path, char *const argv[], int32_t patience_ms,
+              struct mj_launched *launched, struct mj_report *report) {
     int go[2], failure[2], status;
     sigset_t all, mask;
 
@@ -377,7 +399,7 @@ int mj_launch(const char *path, char *const argv[], struct mj_launched *launched
     } else {
         sigfillset(&all); /* a handler of ours would run in the child, too */
         pthread_sigmask(SIG_SETMASK, &all, &mask);
-        status = launch(path, argv, &mask, go, failure, launched, report);
+        status = launch(path, argv, patience_ms, &mask, go, failure, launched, report);
         pthread_sigmask(SIG_SETMASK, &mask, NULL);
         close(failure[0]);
         close(failure[1]);

@@ -5,8 +5,8 @@
 
 #include "stop.h"
 
-/* Have a program that its tracer, the calling thread, has stopped in execve wait at its entry
-   point. A program that we have not made ourselves is a `stranger`. Returns an mj_status. */
-int hold(pid_t pid, int stranger, struct mj_launched *launched, struct mj_report *report);
+/* Have a program that we have not made ourselves, and that its tracer, the calling thread, has
+   stopped in execve, wait at its entry point, for ten seconds at most. Returns an mj_status. */
+int hold_stranger(pid_t pid, struct mj_launched *launched, struct mj_report *report);
 
 #endif

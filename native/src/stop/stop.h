@@ -230,12 +230,12 @@ struct mj_launched {
 };
 
 /*
- * Start a program that waits: see launch.c. It has our descriptors, environment, process group and
- * terminal. MJ_GONE with report->error where it cannot be executed. On any other failure it was
- * ended, before its first instruction.
+ * Start a program that waits, for so many milliseconds at least if nobody lets it go: see launch.c.
+ * It has our descriptors, environment, process group and terminal. MJ_GONE with report->error where
+ * it cannot be executed. On any other failure it was ended, before its first instruction.
  */
-MJ_EXPORT int mj_launch(const char *path, char *const argv[], struct mj_launched *launched,
-                        struct mj_report *report);
+MJ_EXPORT int mj_launch(const char *path, char *const argv[], int32_t patience_ms,
+                        struct mj_launched *launched, struct mj_report *report);
 
 enum mj_followed_kind {
     MJ_FORKED = 1,   /* a process was made. It is held, before its first instruction          */
