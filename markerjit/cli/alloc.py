@@ -1,17 +1,19 @@
 """`markerjit alloc PID`: what a program allocates and does not free, by call site or path.
 
 The allocator's functions are on until the end: a signal, the time, or so many allocations. Then all
-is off, and the whole is printed. On a terminal a table is drawn anew meanwhile, in place.
+is off, and the whole is printed. On a terminal a table is drawn anew meanwhile, in place; not so
+beside the output of a program that was started (`alloc -- COMMAND`), with which the trace ends.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import markerjit
-from markerjit.cli import arguments, output
+from markerjit.cli import arguments, launching, output, targets
 from markerjit.cli.end import End
 from markerjit.cli.followed import ROWS, Table, check_end, failure_of, follow
 from markerjit.facts.allocations import (
@@ -81,12 +83,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Follow allocations until the end, and print them."""
+    if bool(options.allocs) != bool(options.frees):
+        given, lacking = ("--alloc", "--free") if options.allocs else ("--free", "--alloc")
+        raise markerjit.Refused(f"{given} needs {lacking}: name what allocates and what frees")
     if options.output:
         markerjit.check_allocations_file(options.output, force=options.force)
-    end, view = End(), _View(options)
+    end = End()
+    if options.program:
+        return launching.run_program(options, end, partial(_follow, options, end))
+    return _follow(options, end, targets.Chosen([options.pid], by_pid=True))
+
+
+def _follow(
+    options: argparse.Namespace,
+    end: End,
+    processes: targets.Chosen,
+    program: markerjit.Launched | None = None,
+) -> int:
+    (pid,) = processes.pids
+    view = _View(options)
     trace: AllocationTrace | None = None
     failure: markerjit.MarkerError | None = None
-    with markerjit.attach(options.pid, seccomp=options.seccomp) as session:
+    with markerjit.attach(pid, seccomp=options.seccomp) as session:
         try:
             with session.trace_allocations(
                 allocs=options.allocs, frees=options.frees, by=options.by, read=options.read,
@@ -94,6 +112,7 @@ def run(options: argparse.Namespace) -> int:
             ) as following:  # fmt: skip
                 trace = following
                 end.arm((trace,), options.duration)
+                launching.let_go(program)
                 follow(trace, end, view.meanwhile(trace))
         except markerjit.MarkerError as error:
             if trace is None:
@@ -105,9 +124,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output:
         failure = failure_of(lambda: _write(allocations, options)) or failure
     view.show_whole(allocations)
-    if failure:
-        raise failure
-    check_end(trace, end, allocations.pid)
+    check_end(trace, end, pid, program, failure)
     return 0
 
 
@@ -120,7 +137,7 @@ class _View:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self._table = Table(json=options.json)
+        self._table = Table(options)
 
     def meanwhile(self, trace: AllocationTrace) -> Callable[[], None] | None:
         """What draws the table of a trace anew; None where that is not wanted."""

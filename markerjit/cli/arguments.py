@@ -24,7 +24,9 @@ def section(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGr
 
 
 def add_pid(parser: argparse.ArgumentParser) -> None:
-    """PID: a process."""
+    """PID: a process. There is none where a program is started."""
+    if parser.get_default("program"):
+        return
     parser.add_argument(
         "pid",
         metavar="PID",

@@ -1,7 +1,9 @@
 """`markerjit calls PID [PATTERN…]`: every call of a program's functions, as a table, tree or file.
 
 Entry and every exit of each function are on until the end: a signal, the time, or so many calls.
-Then all is off, and the whole is printed. On a terminal a table is drawn anew meanwhile, in place.
+Then all is off, and the whole is printed. On a terminal a table is drawn anew meanwhile, in place;
+not so beside the output of a program that was started (`calls 'kv_*' -- COMMAND`), with which the
+trace ends.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ import argparse
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import markerjit
-from markerjit.cli import arguments, output, recording
+from markerjit.cli import arguments, launching, output, recording, targets
 from markerjit.cli.end import End
 from markerjit.cli.followed import ROWS, Table, check_end, failure_of, follow
 from markerjit.facts.calls import (
@@ -114,18 +117,32 @@ def run(options: argparse.Namespace) -> int:
     has_slices = bool(options.output) and markerjit.check_calls_file(
         options.output, force=options.force
     )
-    end, view = End(), _View(options)
+    follow_calls = partial(_follow, options, end := End(), has_slices=has_slices)
+    if options.program:
+        return launching.run_program(options, end, follow_calls)
+    return follow_calls(targets.Chosen([options.pid], by_pid=True))
+
+
+def _follow(
+    options: argparse.Namespace,
+    end: End,
+    processes: targets.Chosen,
+    program: markerjit.Launched | None = None,
+    *,
+    has_slices: bool,
+) -> int:
+    (pid,) = processes.pids
+    view = _View(options)
     trace: CallTrace | None = None
     failure: markerjit.MarkerError | None = None
-    with markerjit.attach(
-        options.pid, ring_size=options.ring_size, seccomp=options.seccomp
-    ) as session:
+    with markerjit.attach(pid, ring_size=options.ring_size, seccomp=options.seccomp) as session:
         try:
             with _traced(session, options, end, has_slices=has_slices) as following:
                 around = _around(following, options.graph)
                 trace = following
                 end.arm((trace,), options.duration)
                 view.clear_progress()
+                launching.let_go(program)
                 follow(trace, end, view.meanwhile(trace))
         except markerjit.MarkerError as error:
             if trace is None:
@@ -138,9 +155,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output and not has_slices:
         failure = failure_of(lambda: _write(graph, options)) or failure
     view.show_whole(graph, around)
-    if failure:
-        raise failure
-    check_end(trace, end, graph.pid)
+    check_end(trace, end, pid, program, failure)
     return 0
 
 
@@ -203,7 +218,7 @@ class _View:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self._table = Table(json=options.json)
+        self._table = Table(options)
 
     @staticmethod
     def clear_progress() -> None:

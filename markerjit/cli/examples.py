@@ -109,10 +109,12 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "recipe": (
         ("markerjit recipe list", "the recipes, and what they need"),
         ("markerjit recipe run libc-malloc PID -d 10s", "run one"),
+        ("markerjit recipe run libc-read-times -- ls", "from the start of a program to its end"),
     ),
     "calls": (
         ("markerjit calls PID 'kv_*' -d 10s", "a table of functions"),
         ("markerjit calls PID -d 10s -o calls.html", "all functions, as a flame graph"),
+        ("markerjit calls --tree -- ls", "a program from its start to its end"),
     ),
     "alloc": (
         ("markerjit alloc PID --leaks -d 1min", "blocks that were not freed"),
@@ -120,6 +122,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
             "markerjit alloc PID --by stack -o blocks.html",
             "a flame graph, until Ctrl-C",
         ),
+        ("markerjit alloc --leaks -- ls", "what a program never frees"),
     ),
     "stack": (
         ("markerjit stack PID", "the stacks as they are now"),

@@ -7,6 +7,7 @@ What this does not do: begin a trace, or know what is in the table.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -29,8 +30,9 @@ _POLL_S = 0.02
 class Table:
     """Where the table is drawn."""
 
-    def __init__(self, *, json: bool) -> None:
-        self.is_live = sys.stdout.isatty() and not json
+    def __init__(self, options: argparse.Namespace) -> None:
+        # What a program that was started prints comes in between.
+        self.is_live = sys.stdout.isatty() and not options.json and not options.program
         self._picture = output.Picture()
 
     def room(self, top: int | None) -> int:
@@ -69,9 +71,18 @@ def failure_of(write: Callable[[], None]) -> markerjit.MarkerError | None:
     return None
 
 
-def check_end(trace: Trace, end: End, pid: int) -> None:
-    """Raise the reason for an end that was not asked for."""
-    if trace.target_ended and not end.has_come:
+def check_end(
+    trace: Trace,
+    end: End,
+    pid: int,
+    program: markerjit.Launched | None,
+    failure: markerjit.MarkerError | None,
+) -> None:
+    """Raise what went wrong, or the reason for an end that was not asked for. A program that was
+    started here ends its trace when it ends."""
+    if failure and not (program and isinstance(failure, markerjit.TargetGone)):
+        raise failure
+    if trace.target_ended and not end.has_come and not program:
         raise markerjit.TargetGone(pid)
     if trace.dispossessed:
         raise markerjit.Refused(

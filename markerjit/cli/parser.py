@@ -83,7 +83,10 @@ _BEGINNING = (
     "program of your own, and `markerjit doctor` says what will work here."
 )
 
-LAUNCHING = ("trace", "on", "flight", "count", "stat", "hist", "quantiles", "latency")
+LAUNCHING = (
+    *("trace", "on", "flight", "count", "stat", "hist", "quantiles", "latency"),
+    *("recipe", "calls", "alloc"),
+)
 """Commands that take `-- COMMAND ARGS...`, a program to start."""
 
 

@@ -7,9 +7,9 @@ A recipe is a small file, NAME.toml, in the package or in $XDG_CONFIG_HOME/marke
     command = "count"
     arguments = ["kv_command", "--by", "name"]
 
-Its command is run with the target in front of its arguments, and our options behind them. A file of
-the user's own comes before one of the package, and one that another user could have written is not
-read.
+Its command is run with the target in front of its arguments, and our options behind them; for a
+program that is started (`recipe run NAME -- COMMAND`), without a target. A file of the user's own
+comes before one of the package, and one that another user could have written is not read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contextlib import suppress
 
 import markerjit
 from markerjit.cli import arguments, output
-from markerjit.cli.parser import COMMANDS, parser_of
+from markerjit.cli.parser import COMMANDS, LAUNCHING, parser_of
 from markerjit.ours import config_folder, own_directory, read_own_file
 from markerjit.printable import printable
 from markerjit.tuples import NamedTuple
@@ -48,10 +48,10 @@ class Recipe(NamedTuple):
     instead: tuple[tuple[str, ...], ...]
     origin: str
 
-    def line(self, target: str, given: Sequence[str] = (), number: int = 0) -> list[str]:
-        """The words of the command line that it is for a target."""
+    def line(self, target: str | None, given: Sequence[str] = (), number: int = 0) -> list[str]:
+        """The words of the command line that it is for a target; None: for a program behind it."""
         chosen = (self.arguments, *self.instead)[number]
-        return [self.command, target, *chosen, *given]
+        return [self.command, *([] if target is None else [target]), *chosen, *given]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="list: print the recipes; show: print one; run: run one on a process",
     )
     parser.add_argument("name", metavar="RECIPE", nargs="?", help="the name of a recipe")
-    parser.add_argument("target", metavar="TARGET", nargs="?", help="for run: the processes")
+    parser.add_argument(
+        "target",
+        metavar="TARGET",
+        nargs="?",
+        help="for run: the processes; or end with -- COMMAND, a program to start",
+    )
     parser.add_argument("-d", "--duration", metavar="S", help="for run: end after S, such as 10s")
     parser.add_argument("--every", metavar="S", help="for run: show an answer every S seconds")
     arguments.add_json(parser)
@@ -72,6 +77,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List recipes, show one, or run it."""
+    if options.program and options.action != "run":
+        raise markerjit.Refused(f"{options.action} starts no program; leave out -- and the rest")
     if options.action == "list":
         return _list(options)
     if options.name is None:
@@ -79,15 +86,22 @@ def run(options: argparse.Namespace) -> int:
     recipe = _find(options.name)
     if options.action == "show":
         return _show(recipe, options)
-    if options.target is None:
+    if options.program and options.target is not None:
+        raise markerjit.Refused("a program that is started is the target: leave out the other")
+    if options.program and recipe.command not in LAUNCHING:
         raise markerjit.Refused(
-            f"name a process: markerjit recipe run {recipe.name} PID; it is for {recipe.needs}"
+            f"{recipe.command}, of this recipe, starts no program; name a process"
+        )
+    if options.target is None and not options.program:
+        raise markerjit.Refused(
+            f"name a process: markerjit recipe run {recipe.name} PID, or end with -- COMMAND; it "
+            f"is for {recipe.needs}"
         )
     given = ["--json"] if options.json else []
     for option in ("duration", "every"):
         if (value := getattr(options, option)) is not None:
             given += [f"--{option}", value]
-    return _run(recipe, options.target, given)
+    return _run(recipe, options, given)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -124,7 +138,7 @@ def _facts(recipe: Recipe) -> dict[str, object]:
     return recipe._asdict()
 
 
-def _run(recipe: Recipe, target: str, given: Sequence[str]) -> int:
+def _run(recipe: Recipe, chosen: argparse.Namespace, given: Sequence[str]) -> int:
     """The recipe's command. A name that the target's markers do not have is refused before anything
     is switched on, so the next arguments can be tried."""
     from markerjit.cli import defaults
@@ -132,8 +146,8 @@ def _run(recipe: Recipe, target: str, given: Sequence[str]) -> int:
 
     first: markerjit.BadQuestion | None = None
     for number in range(1 + len(recipe.instead)):
-        words = recipe.line(target, given, number)
-        parser = parser_of(*words)
+        words = recipe.line(chosen.target, given, number)
+        parser = parser_of(*words, program=chosen.program)
         defaults.apply(chosen_parser(parser, recipe.command), recipe.command)
         options = parser.parse_args(words)
         try:

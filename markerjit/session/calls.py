@@ -59,6 +59,7 @@ from markerjit.session.target import Target
 from markerjit.session.trace import Asked, traced
 from markerjit.session.turn import Turn
 from markerjit.sites import NameKind, ProbeName, parse_name
+from markerjit.sites.functions import EVERY
 from markerjit.sites.names import PREFIX, SUFFIX, nearest
 from markerjit.sites.selection import is_named
 from markerjit.tuples import NamedTuple
@@ -105,14 +106,14 @@ class AskedCalls(NamedTuple):
 
 def functions_named(text: str | None, pid: int) -> ProbeName:
     """The name of functions that a pattern is, in which `func:` may be left out. All functions are
-    those of the program itself, without its libraries. Raises BadArgument, Unsupported, and
-    NoSuchProcess and NotPermitted where the program is not known."""
+    those of the program itself, with those that have no symbol, and without its libraries. Raises
+    BadArgument, Unsupported, and NoSuchProcess and NotPermitted where the program is not known."""
     name = parse_name("*" if text is None else text)
     parts = [_function(part) for part in name.parts or (name,)]
     without = [_function(part) for part in name.without]
     if all(part.name == "*" and not part.object for part in parts):
         program = glob.escape(_program_of(pid))
-        parts = [part._replace(object=program) for part in parts]
+        parts = [part._replace(name=EVERY, object=program) for part in parts]
     whole = ProbeName(
         name.text, NameKind.LIST, name.text, parts=tuple(parts), without=tuple(without)
     )

@@ -907,8 +907,8 @@ class Session(View):
         _check_bounds(duration, limit)
         if bool(allocs) != bool(frees):
             raise BadArgument(
-                "frees" if allocs else "allocs", frees or allocs,
-                "given together: what allocates, and what frees",
+                "frees" if allocs else "allocs", (),
+                f"given together with {'allocs' if allocs else 'frees'}",
             )  # fmt: skip
         if allocs and read:
             raise BadArgument("read", read, "for the C library's malloc, whose blocks are known")

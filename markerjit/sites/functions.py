@@ -77,6 +77,8 @@ _LONGEST = len(ENDBR64) + NEAR_LENGTH
 
 ALL = "*"
 """The glob of all functions that have a symbol."""
+EVERY = "**"
+"""The glob of all functions of a file, also of those without a symbol."""
 
 
 class FunctionSites(NamedTuple):
@@ -331,13 +333,13 @@ class NamedFunctions:
         return f"{self.file}{_AT}{entry:x}"
 
     def at_places(self, name: str) -> list[UsdtSite]:
-        """The sites of functions without symbols that are known by their file and address; none for
-        any other name."""
+        """The sites of functions without symbols that are known by their file and address, or all
+        of them; none for any other name."""
         place = _PLACE.search(name)
         if place:
             entry = int(place[1], 16)
             entries = [entry] if name in self.names_of(entry) else []
-        elif _AT in name or not self.symbols.names:
+        elif _AT in name or name == EVERY or not self.symbols.names:
             entries = [entry for entry in self.nameless() if is_named(name, self._place(entry))]
         else:
             entries = []

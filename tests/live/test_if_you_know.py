@@ -69,7 +69,7 @@ def test_each_command_of_ours_does_its_job_in_a_pipe(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     used = commands()
-    assert len(used) == 34
+    assert len(used) == 36
 
     for words in used:
         done = cli(*filled(words, server))

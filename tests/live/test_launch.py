@@ -10,7 +10,8 @@ import shutil
 import signal
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import markerjit
 from markerjit.cli.end import End
 from markerjit.cli.main import run
 from markerjit.memory import ProcessMemory, read_maps
-from tests.support.commands import CLI, ENVIRONMENT, cli, one_line, running
+from tests.support.commands import CLI, ENVIRONMENT, cli, cli_reading, one_line, running
 from tests.support.programs import ROOT, make
 from tests.support.timing import Limited, wait_until
 
@@ -82,11 +83,15 @@ def test_time_between_markers_of_a_program_is_measured(start: Callable[[str], Pa
 
 
 def test_program_goes_on_when_the_time_is_over_and_its_markers_are_off() -> None:
-    line = "sleep 0.5; echo over; exit 6"
-    done = cli("count", "func:libc.so*:vfork", "-d", "50ms", "--", "/bin/sh", "-c", line)
+    words = ("count", "func:libc.so*:vfork", "-d", "50ms", "--", "/bin/sh", "-c")
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    line = "/bin/true; read line; echo over; exit 6"
+    with running(*words, line, **streams, text=True) as command:
+        counted = command.stdout.readline()
+        printed, errors = command.communicate("go on\n")
 
-    assert (done.returncode, done.stderr) == (6, "")
-    assert done.stdout.splitlines()[-1] == "over"
+    assert counted == "1 event\n"
+    assert (command.returncode, printed, errors) == (6, "over\n", "")
 
 
 def test_program_that_is_switched_on_is_told_of_at_its_end(start: Callable[[str], Path]) -> None:
@@ -111,6 +116,86 @@ def test_program_that_is_switched_on_is_followed(start: Callable[[str], Path]) -
     assert begin == (
         "nothing is on yet; what the program starts is followed until all of it has ended"
     )
+
+
+# ---- what it calls and allocates -----------------------------------------------------------------
+
+
+def counts_in(lines: Iterable[str]) -> dict[str, list[int]]:
+    """The line `counts …` that a program has printed about itself."""
+    (line,) = (line for line in lines if line.startswith("counts "))
+    pairs = (word.split("=") for word in line.split()[1:])
+    return {name: [int(number) for number in numbers.split(",")] for name, numbers in pairs}
+
+
+@pytest.mark.parametrize(
+    ("words", "only_kept"), [(["alloc"], False), (["recipe", "run", "libc-leaks"], True)]
+)
+def test_blocks_of_a_program_are_those_that_it_counts(
+    start: Callable[[str], Path], words: list[str], only_kept: bool
+) -> None:
+    done = cli_reading("run 20\ncounts\nquit\n", *words, "--json", "--", start("truth_alloc"))
+
+    *printed, document = done.stdout.splitlines()
+    truth = {
+        name: [blocks, asked, live]
+        for name, (blocks, asked, _, live) in counts_in(printed).items()
+        if live or not only_kept
+    }
+    seen = {name: [0, 0, 0] for name in truth}
+    for each in json.loads(document)["sites"]:
+        if sums := seen.get(each["site"]["function"]):
+            sums[:] = map(add, sums, (each["allocations"], each["asked"], each["live"]))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(truth) == (1 if only_kept else 12)
+    assert seen == truth
+
+
+def test_calls_of_a_program_are_those_that_it_counts(start: Callable[[str], Path]) -> None:
+    text = "run 20\ncounts\nquit\n"
+    done = cli_reading(text, "calls", "leaf,twice", "--json", "--", start("truth_calls"))
+
+    *printed, document = done.stdout.splitlines()
+    calls = {each["name"]: each["calls"] for each in json.loads(document)["functions"]}
+    truth = counts_in(printed)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {name: [number] for name, number in calls.items()} == {
+        name: truth[name] for name in ("leaf", "twice")
+    }
+
+
+def test_calls_of_a_stripped_program_are_those_of_all_its_functions() -> None:
+    """Debian's ls has some names that libraries may call, and hundreds of functions."""
+    named = json.loads(cli("list", "/bin/ls", "func:*", "--json").stdout)
+    everything = json.loads(cli("list", "/bin/ls", "func:ls:**", "--json").stdout)
+    done = cli("calls", "--json", "--", "/bin/ls", "/dev/null")
+
+    graph = json.loads(done.stdout.splitlines()[-1])
+    followed = {*graph["opened"], *(each["name"] for each in graph["not_opened"])}
+    nameless = named["nameless"]["ls"]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(everything["functions"]) == len(named["functions"]) + nameless > 100
+    assert len(followed) == len(everything["functions"])
+    assert graph["calls"] > 10
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["calls", "nosuch_*"], "no function matches 'func:nosuch_*'"),
+        (["alloc", "--alloc", "nosuch", "--free", "truth_end"], "no marker matches 'nosuch'"),
+        (["alloc", "--alloc", "truth_main"], "--alloc needs --free"),
+        (["recipe", "list"], "list starts no program; leave out -- and the rest"),
+        (["recipe", "run", "libc-leaks", "12"], "a program that is started is the target"),
+        (["recipe", "run", "nosuch"], "there is no recipe nosuch"),
+    ],
+)
+def test_a_program_does_not_run_without_what_was_to_be_followed(
+    start: Callable[[str], Path], words: list[str], sentence: str
+) -> None:
+    done = cli(*words, "--", start("truth_start"), "exit", 5)
+
+    one_line(done, re.escape(sentence))
 
 
 # ---- with a flight recorder ----------------------------------------------------------------------
@@ -498,11 +583,55 @@ def test_program_that_was_let_go_has_the_code_of_its_file(
     assert after == expected
 
 
+def test_the_hold_is_not_taken_away_while_the_program_is_inside(
+    waiting: markerjit.Launched,
+) -> None:
+    """It is stopped in its sleep, from which it comes back to an instruction at which an edit may
+    begin."""
+    waiting.send(signal.SIGSTOP)
+    wait_until(lambda: state_of(waiting.pid) == "T", "it is stopped")
+    with ProcessMemory(waiting.pid) as memory:
+        waiting._hold.release(memory)
+        held = code_of(waiting.pid)
+        assert not waiting._hold.try_to_remove(memory)
+    after = code_of(waiting.pid)
+    waiting.send(signal.SIGCONT)
+
+    assert after == held
+    assert waiting.go()
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_program_that_is_let_go_at_once_runs(start: Callable[[str], Path]) -> None:
+    """Its loader has not come to the hold yet."""
+    with markerjit.Launched([str(start("truth_start")), "exit", "3"]) as program:
+        assert program.go()
+        assert program.wait() == 3
+
+
 def test_program_that_waits_is_traced_by_nobody(waiting: markerjit.Launched) -> None:
     text = Path(f"/proc/{waiting.pid}/status").read_text()
 
     assert "TracerPid:\t0\n" in text
     assert re.search(r"^State:\s+[SR]", text, re.MULTILINE)
+
+
+def test_program_begins_by_itself_when_its_patience_is_over(
+    start: Callable[[str], Path],
+) -> None:
+    """The least patience, so that nothing has to be waited for."""
+    with markerjit.Launched([str(start("truth_start")), "exit", "3"], patience=0.001) as program:
+        assert program.wait() == 3
+        assert not program.go()
+
+
+@pytest.mark.parametrize("patience", [0, -1, "1", None, 1e9, float("nan")])
+def test_patience_is_a_number_of_seconds(patience: Any) -> None:
+    with pytest.raises(markerjit.BadArgument, match="patience"):
+        markerjit.Launched(["true"], patience=patience)
 
 
 def test_program_that_is_not_let_go_is_killed(start: Callable[[str], Path]) -> None:

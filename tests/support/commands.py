@@ -35,6 +35,15 @@ def cli(*args: object, timeout_s: float = HANG_S) -> subprocess.CompletedProcess
     return _forked_to_its_end("", args, timeout_s)
 
 
+def cli_reading(text: str, *args: object) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, which has a short text to read on its standard input."""
+    reader, writer = os.pipe()
+    with open(reader, "rb", buffering=0), open(writer, "w") as file:
+        file.write(text)
+        file.flush()
+        return _forked_to_its_end("", args, HANG_S, reader)
+
+
 def python(
     program: str, *args: object, timeout_s: float = HANG_S
 ) -> subprocess.CompletedProcess[str]:
@@ -43,14 +52,14 @@ def python(
 
 
 def _forked_to_its_end(
-    program: str, args: Sequence[object], timeout_s: float
+    program: str, args: Sequence[object], timeout_s: float, standard_input: int = 0
 ) -> subprocess.CompletedProcess[str]:
     words = list(map(str, args))
     with ExitStack() as stack:
         pipes = [os.pipe(), os.pipe()]
         outputs = [stack.enter_context(open(end, "rb", buffering=0)) for end, _ in pipes]
         ends = [end for _, end in pipes]
-        with forked(words, [0, *ends], ENVIRONMENT, timeout_s, program) as command:
+        with forked(words, [standard_input, *ends], ENVIRONMENT, timeout_s, program) as command:
             for end in ends:
                 os.close(end)
             out, errors = _read_all(outputs, command.wait)
