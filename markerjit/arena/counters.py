@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import add
 from types import MappingProxyType
 
@@ -55,11 +55,7 @@ class Counters:
             for at, entry in enumerate(entries):  # with a question these are other words
                 hits[at] += 0 if entry.asks else calls[at]
             lost = [0] * len(run)
-            size = ctypes.sizeof(Count)
-            for ring in range(self._geometry.rings):
-                offset = self._geometry.count_offset(ring, run.start)
-                table = self._store.read(offset, len(run) * size)
-                words = memoryview(table).cast("Q").tolist()
+            for words in self._words_by_ring(run):
                 lost = list(map(add, lost, words[1::2]))
                 hits = list(map(add, hits, map(add, words[::2], words[1::2])))
             counted.update(zip(run, map(Counted, hits, lost), strict=True))
@@ -74,18 +70,24 @@ class Counters:
     def lost_by_ring(self, markers: Iterable[int]) -> dict[int, list[int]]:
         """The events of each of these markers that were lost, a number for each ring."""
         lost: dict[int, list[int]] = {}
-        size = ctypes.sizeof(Count)
         for run in runs(markers):
-            columns = []
-            for ring in range(self._geometry.rings):
-                offset = self._geometry.count_offset(ring, run.start)
-                table = self._store.read(offset, len(run) * size)
-                columns.append(memoryview(table).cast("Q").tolist()[1::2])
+            columns = [words[1::2] for words in self._words_by_ring(run)]
             lost.update(zip(run, map(list, zip(*columns, strict=True)), strict=True))
         return lost
 
-    def note_began(self, marker: int) -> None:
-        """Write down how far a marker's counters are, before it is switched on."""
-        counts = self.by_ring(marker)
-        passed, lost = sum(count.passed for count in counts), sum(count.lost for count in counts)
-        self._markers.note_began(marker, passed, lost)
+    def note_began(self, markers: Iterable[int]) -> None:
+        """Write down how far the counters of these markers are, before they are switched on."""
+        for run in runs(markers):
+            passed, lost = [0] * len(run), [0] * len(run)
+            for words in self._words_by_ring(run):
+                passed = list(map(add, passed, words[::2]))
+                lost = list(map(add, lost, words[1::2]))
+            self._markers.note_began(list(zip(run, passed, lost, strict=True)))
+
+    def _words_by_ring(self, run: range) -> Iterator[list[int]]:
+        """For each ring the words of markers that follow each other: executions that passed, and
+        those that were lost, of one marker after the other."""
+        size = len(run) * ctypes.sizeof(Count)
+        for ring in range(self._geometry.rings):
+            table = self._store.read(self._geometry.count_offset(ring, run.start), size)
+            yield memoryview(table).cast("Q").tolist()

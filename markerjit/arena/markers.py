@@ -322,9 +322,11 @@ class Markers:
 
     # ---- what was counted of it ----------------------------------------------------------------
 
-    def note_began(self, marker: int, passed: int, lost: int) -> None:
-        """Write down how far a marker's counters were when a trace or flight recorder began."""
-        self._note_pair(marker, "passed_before", passed, lost)
+    def note_began(self, counted: Sequence[tuple[int, int, int]]) -> None:
+        """Write down how far the counters of markers were when a trace or flight recorder began:
+        for each the marker, what had passed, and what was lost."""
+        pairs = [(marker, _pair(passed, lost)) for marker, passed, lost in counted]
+        self._table.write_each("passed_before", pairs)
 
     def note_before(self, marker: int, hits: int, lost: int) -> None:
         """Write down what was counted of a marker before it was switched on."""
@@ -344,8 +346,7 @@ class Markers:
 
     def _note_pair(self, marker: int, first: str, value: int, following: int) -> None:
         """Two words, the second behind the first."""
-        words = struct.pack("<QQ", value & WORD_MASK, following & WORD_MASK)
-        self._table.write_field(marker, first, words)
+        self._table.write_field(marker, first, _pair(value, following))
 
 
 def runs(markers: Iterable[int]) -> Iterator[range]:
@@ -365,6 +366,11 @@ def question_extent(entry: MarkerEntry) -> Extent:
     """The code of a question, and all behind it that belongs to it."""
     start = int(entry.recorder)
     return Extent(start, max(start, int(entry.question_text) + int(entry.question_size)))
+
+
+def _pair(first: int, second: int) -> bytes:
+    """Two words."""
+    return struct.pack("<QQ", first & WORD_MASK, second & WORD_MASK)
 
 
 def _named(entry: MarkerEntry, name: str, signature: str, marker: int) -> MarkerEntry:

@@ -399,8 +399,7 @@ class Feed:
     def _note_counts(self) -> None:
         """Note the counts in the arena, so that losses before now are not those of a reader that
         resumes."""
-        for marker in self.types:
-            self._arena.counters.note_began(marker)
+        self._arena.counters.note_began(self.types)
 
     def note_losses(self) -> None:
         """Read now how many events were lost. Otherwise that is read a few times a second."""

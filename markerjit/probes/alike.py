@@ -21,8 +21,8 @@ from markerjit.x86.assemble import number
 
 _WORD = 8
 _WINDOW = "rdi"
-_ONE = Registers("r10", _WINDOW, "rcx", "ecx", "rdx")
-_OTHER = _ONE._replace(address="r11")
+_FIRST = Registers("r10", _WINDOW, "rcx", "ecx", "rdx")
+_OTHER = _FIRST._replace(address="r11")
 
 
 class Alike(NamedTuple):
@@ -64,7 +64,7 @@ class Alike(NamedTuple):
         slow, differs = f"ask{self.at}", f"differs{self.at}"
         yield from begin(self.at, "r10d", rseq_offset)
         yield from window_now(_WINDOW)
-        for registers, arg in ((_ONE, self.arg), (_OTHER, self.other)):
+        for registers, arg in ((_FIRST, self.arg), (_OTHER, self.other)):
             place = f"[rsp + {number(arguments + _WORD * arg)}]"
             yield f"mov {registers.address}, qword ptr {place}"
             yield from known_page(registers, slow)

@@ -27,7 +27,7 @@ BEHIND = 32
 
 PAGE_MASK = 0xFFF
 _BLOCK, _WORD = 16, 8
-_ONES, _HIGHS = 0x0101010101010101, 0x8080808080808080
+_LOW_BITS, _HIGH_BITS = 0x0101010101010101, 0x8080808080808080
 _PAGE_BITS = 12
 _HALF_BITS = 32
 _TO_WINDOW = READABLE_TAG - READABLE_WINDOW
@@ -91,11 +91,11 @@ def nul_before(low: int, spare: str, label: str) -> Iterator[str]:
         bits = 8 * min(low - offset, _WORD)
         yield f"mov rax, qword ptr [r10{plus(offset)}]"
         yield "mov rdx, rax"
-        yield f"movabs {spare}, {number(_ONES)}"
+        yield f"movabs {spare}, {number(_LOW_BITS)}"
         yield f"sub rdx, {spare}"
         yield "not rax"
         yield "and rdx, rax"
-        yield f"movabs {spare}, {number(_HIGHS & (1 << bits) - 1)}"
+        yield f"movabs {spare}, {number(_HIGH_BITS & (1 << bits) - 1)}"
         yield f"test rdx, {spare}"
         yield f"jne {label}"
 

@@ -155,8 +155,8 @@ class Entries:
 
     def note_counts(self) -> None:
         """Write down how far the counters of all markers are: what is recorded begins anew."""
-        for entry in self._arena.markers.entries():
-            self._arena.counters.note_began(int(entry.id))
+        markers = self._arena.markers
+        self._arena.counters.note_began(int(entry.id) for entry in markers.entries())
 
 
 def slots_by_entry(sites: Sequence[Site], request: Request, recorders: Recorders) -> Slots:

@@ -252,7 +252,7 @@ def test_counters_are_written_down_before_a_marker_is_switched_on() -> None:
     arena = make_arena()
     put_counts(arena, 3, (5, 1), (6, 2))
 
-    arena.counters.note_began(3)
+    arena.counters.note_began([3])
     put_counts(arena, 3, (50, 10))
 
     entry = arena.markers.entry(3)

@@ -237,27 +237,27 @@ def two(own: OwnArena, request: pytest.FixtureRequest) -> Callable[[str], Asked]
 def test_two_texts_are_compared(two: Callable[[str], Asked]) -> None:
     alike, unlike = two("one == other"), two("other != one")
 
-    for one in TEXTS:
+    for first in TEXTS:
         for other in TEXTS:
-            same = alike.met_by(placed(one), placed(other, page=1))
-            differ = unlike.met_by(placed(one), placed(other, page=1))
-            assert same[0] == (TIMES if one == other else 0), (one, other)
-            assert differ[0] == TIMES - same[0], (one, other)
-            assert same[1] > 0 if one == other else same[1] == 0, (one, other)
-            assert differ[1] < TIMES if one == other else differ[1] == TIMES, (one, other)
+            same = alike.met_by(placed(first), placed(other, page=1))
+            differ = unlike.met_by(placed(first), placed(other, page=1))
+            assert same[0] == (TIMES if first == other else 0), (first, other)
+            assert differ[0] == TIMES - same[0], (first, other)
+            assert same[1] > 0 if first == other else same[1] == 0, (first, other)
+            assert differ[1] < TIMES if first == other else differ[1] == TIMES, (first, other)
 
 
 @pytest.mark.parametrize("at", [4096 - 20, 4096 - 9, 4096 - 8, 4096 - 4, 4096 - 1])
 def test_texts_at_the_end_of_a_page_are_compared(two: Callable[[str], Asked], at: int) -> None:
     alike = two("one == other")
 
-    for one, other in ((b"abc", b"abc"), (b"abc", b"abd"), (LETTERS.encode(),) * 2):
+    for first, other in ((b"abc", b"abc"), (b"abc", b"abd"), (LETTERS.encode(),) * 2):
         for arguments in (
-            (placed(one, at=at), placed(other, page=1, at=200)),
-            (placed(one, page=1, at=200), placed(other, at=at)),
+            (placed(first, at=at), placed(other, page=1, at=200)),
+            (placed(first, page=1, at=200), placed(other, at=at)),
         ):
             met = alike.met_by(*arguments)
-            assert met[0] == (TIMES if one == other else 0)
+            assert met[0] == (TIMES if first == other else 0)
             assert met[1] in range(met[0] + 1)
 
 

@@ -245,7 +245,7 @@ def test_losses_from_before_the_markers_were_switched_on_are_not_those_of_a_stre
 ) -> None:
     target.lose(1, 5, ring=0)
     target.lose(1, 7, ring=4)  # the shared one of CPU 1
-    target.arena.counters.note_began(1)
+    target.arena.counters.note_began([1])
     target.lose(1, 2, ring=4)
 
     stream = open_stream(target, resume=True)
