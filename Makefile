@@ -57,14 +57,14 @@ bench-real: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 
 # Several runs of pytest go on beside each other, so that both CPUs have work all the time: what an ordinary user
 # tests, the tests with newer Pythons, those that fork pytest, and all others. These are collected once, by the only one
-# whose output is shown as it comes; then two processes take a file of them each, the next one in this order. Files whose
-# tests take long come first, so that both processes end at about the same time. Tests that fork pytest have a process
-# of their own that knows no other tests: a fork takes as long as its process is large. Tests that need both CPUs for
-# themselves come last, one after the other.
+# whose output is shown as it comes; then processes take a file of them each, the next one in this order: one process more
+# than there are CPUs, as each waits for something now and then. Files whose tests take long come first, so that all
+# processes end at about the same time. Tests that fork pytest have a process of their own that knows no other tests: a
+# fork takes as long as its process is large. Tests that need both CPUs for themselves come last, one after the other.
 BESIDE := tests/live tests/races tests/oracle tests/fuzz tests/unit
 FORKING = $$(grep -rl --include='test_*.py' 'mark\.forks' tests)
 ALONE := tests/races/test_torture.py
-IN_TWO := --processes 2
+TOGETHER := --processes 3
 RUNS := check test-user pythons forking beside
 # What is long, and which rows of parameters are taken: docs/decisions/0077. With PYTEST_FLAGS nothing is left out.
 CHOICE := --choice
@@ -89,7 +89,7 @@ forking:
 # With a plus, make does not keep its output until it ends.
 beside:
 	+@echo "pytest  $(BESIDE)"
-	+@unset MAKEFLAGS MFLAGS; $(VENV)/python -m pytest $(CHOICE) $(IN_TWO) -m 'not forks' $(ALONE:%=--ignore=%) $(BESIDE)
+	+@unset MAKEFLAGS MFLAGS; $(VENV)/python -m pytest $(CHOICE) $(TOGETHER) -m 'not forks' $(ALONE:%=--ignore=%) $(BESIDE)
 
 test-all:
 	@$(MAKE) --no-print-directory test CHOICE=
@@ -182,7 +182,7 @@ test-pythons: $(VENV)/.test-ready native targets
 			$$place/bin/python -m pip --disable-pip-version-check -qq install --editable '.[test]' && \
 			touch $$place/.ready; } || exit 1; \
 		echo "pytest  with Python $$version"; \
-		$$place/bin/python -m pytest $(IN_TWO) -m 'not slow' tests/unit $(LIVE_FOR_PYTHONS) || exit 1; \
+		$$place/bin/python -m pytest $(TOGETHER) -m 'not slow' tests/unit $(LIVE_FOR_PYTHONS) || exit 1; \
 	done
 
 # From the parsers of the commands, so it needs what the commands import.

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import ENVIRONMENT
+from tests.support.commands import ENVIRONMENT, server_name
 from tests.support.programs import ROOT
+from tests.support.replay import client
 from tests.support.shells import need_shell, shell
 
 pytestmark = pytest.mark.live
 
+COMMAND = f"{sys.executable} -P -m markerjit complete"
 PRINT = f"{sys.executable} -m markerjit completion"
+"""bash has candidates by COMMAND, as it stands in the script. The other shells have them forked."""
 # What is typed, and the words of the line after Tab. PID is a process with the markers truth_birth
 # and truth_loop, whose only file is in the folder, besides one that is called some-file.
 CASES = [
@@ -32,6 +35,16 @@ CASES = [
     ("list some-f", ["list", "some-file"]),
     ("trace 'x' -- ./some-pr", ["trace", "x", "--", "./some-program"]),
 ]
+
+
+def forked(name: str) -> str:
+    """A shell's script, whose command is forked from a Python that has imported markerjit."""
+    return f"{PRINT} {name} | sed 's#{COMMAND}#{client()} complete#'"
+
+
+@pytest.fixture(autouse=True)
+def server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMMAND_SERVER", server_name())
 
 
 @pytest.fixture
@@ -53,7 +66,8 @@ def test_tab_completes_a_command_line(
     with shell(name, folder) as terminal:
         if name == "zsh":
             terminal.run("autoload -U compinit && compinit -D -u")
-        terminal.run(f'eval "$({PRINT} {name})"')
+        script = f"{PRINT} bash" if name == "bash" else forked(name)
+        terminal.run(f'eval "$({script})"')
         completed = {
             typed: terminal.completed(f"markerjit {typed.replace('PID', pid)}")
             for typed, _ in CASES
@@ -70,12 +84,12 @@ def test_fish_completes_a_command_line(folder: Path, target: Callable) -> None:
     pid = str(target("truth_threads", "1", "--rate", "100").pid)
     cases = [(typed, words) for typed, words in CASES if "'" not in typed]
     lines = [f"complete -C 'markerjit {typed.replace('PID', pid)}'; echo end" for typed, _ in cases]
-    script = "\n".join([f"{PRINT} fish | source", *lines])
+    script = "\n".join([f"{forked('fish')} | source", *lines])
 
     done = subprocess.run(
         ["fish", "--no-config", "-c", script],
-        cwd=folder, env={**ENVIRONMENT, "HOME": str(folder)}, capture_output=True, text=True,
-        check=True,
+        cwd=folder, env={**ENVIRONMENT, "COMMAND_SERVER": server_name(), "HOME": str(folder)},
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
 
     answers = done.stdout.split("end\n")[: len(cases)]
@@ -97,7 +111,7 @@ def test_pids_are_listed_with_the_names_of_their_programs(
         else:
             terminal.run("bind 'set show-all-if-ambiguous on' 'set page-completions off'")
             terminal.run("bind 'set completion-query-items 0'")
-        terminal.run(f'eval "$({PRINT} {name})"')
+        terminal.run(f'eval "$({forked(name)})"')
         form = "{}  (truth_threads)" if name == "bash" else "{}  -- truth_threads"
         terminal.wait_for_list("markerjit watch ", *map(form.format, pids))
 

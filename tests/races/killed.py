@@ -33,6 +33,7 @@ from markerjit.arena import arena, journal  # noqa: E402
 from markerjit.memory import process  # noqa: E402
 from markerjit.remote import gadgets, native  # noqa: E402
 from markerjit.session import turn  # noqa: E402
+from tests.support.large_pages import collapse_memory  # noqa: E402
 
 HANGS_AFTER_S = 120
 
@@ -48,6 +49,7 @@ def use_hooked_library(path: Path = ROOT / "build/hooks/libmjstop.so") -> None:
     native.package_file = package_file
     native.library.cache_clear()
     native.library()
+    collapse_memory()  # each controller is a fork
 
 
 # ---- what a controller does ----------------------------------------------------------------------

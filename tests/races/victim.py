@@ -27,6 +27,8 @@ MAY_BE_ALARMED = ("floats", "futex", "read")
 """Kinds of threads that a signal handler does not interrupt: as the first, they get signals."""
 WRONG = ("registers", "masks", "odd")
 PATIENCE_S = 60
+AGAIN_S = 0.002
+"""Between two questions: each takes CPU time of both processes, and a round takes about as long."""
 _BLOCKED_BY_NOBODY = signal.SIGUSR2
 _HEAD, _LOW = 2, 0xFFF
 _EPOLL_WAIT = "232"
@@ -98,6 +100,7 @@ class Victim:
             now = self.ask()
             if now[key] - start[key] >= more:
                 return now
+            time.sleep(AGAIN_S)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{key} did not go on")
 
@@ -142,6 +145,7 @@ class Victim:
             deadline = time.monotonic() + PATIENCE_S
             waiting = set(KINDS)
             while waiting:
+                time.sleep(AGAIN_S)
                 now = self.ask()
                 waiting = {kind for kind in waiting if now[kind] - start[kind] < 2}
                 if time.monotonic() > deadline:

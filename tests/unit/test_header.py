@@ -60,15 +60,15 @@ OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 # A second version of a compiler is not worth them all. "others" are about what comes after the
-# language, so gcc has them in C, and clang in C++; "modes" and "unoptimised" are long in the other
-# two, which make test tries with "lto" and in every standard of their language.
+# language, so gcc has them in C, and clang in C++; "modes", "lto" and "unoptimised" are long in the
+# other two, which make test tries in every standard of their language.
 MATRIX = [
     pytest.param(
         compiler,
         group,
         id=f"{compiler.name}-{group}",
         marks=[pytest.mark.long]
-        * (group in {"modes", "unoptimised"} and compiler.is_clang != compiler.is_cxx),
+        * (group != "others" and compiler.is_clang != compiler.is_cxx and not compiler.is_extra),
     )
     for compiler in COMPILERS
     for group in OPTIONS
