@@ -168,6 +168,24 @@ def test_text_with_a_length_ends_there_or_at_its_nul(own: OwnArena, by: str) -> 
     assert answers.missed == Missed()
 
 
+@pytest.mark.parametrize("low", [1, 2, 7, 8, 9])
+def test_text_that_ends_before_a_part_has_an_empty_one(own: OwnArena, low: int) -> None:
+    """Keys that are like the beginnings of such texts are there, too."""
+    made = Both(own, "count()", f"text[{low}:{low + 4}]", None, keys=KEYS)
+    start = b"abcdefghi"[:low]
+    truth: Counter[tuple[str, ...]] = Counter()
+    for text in (*(start + start[:length] for length in range(4)), start[:-1], start[:1], b""):
+        for adder in (made.whole, made.usual) * TIMES:
+            adder.hit(text=text)
+        truth[(shown(text[low : low + 4]),)] += 1
+
+    counted = {row.key: row.answer for row in made.whole.answers().rows}
+    made.free()
+    assert counted.keys() == truth.keys()
+    for key, texts in truth.items():
+        assert 1.5 * TIMES * texts < counted[key] <= 2 * TIMES * texts
+
+
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("does", ["hist", "quantiles"])
 def test_buckets_of_the_usual_case_are_those_of_the_runtime(
