@@ -82,9 +82,13 @@ static void publish(const struct visit *visit, uint64_t at, uint64_t state, unsi
     mj_publish_place(&visit->states[at], state, visit->hash, kind);
 }
 
-static int has_key(const struct visit *visit, uint64_t at, uint64_t state) {
-    return mj_has_tag(state, visit->hash) &&
-           mj_is_same(place_at(visit, at), visit->key, visit->table->key_words);
+static int is_key_at(const struct visit *visit, uint64_t at) {
+    return mj_is_same(place_at(visit, at), visit->key, visit->table->key_words);
+}
+
+/* A begin looks at all places where its key may be, of which most have another tag or none. */
+static inline int has_key(const struct visit *visit, uint64_t at, uint64_t state) {
+    return mj_has_tag(state, visit->hash) && is_key_at(visit, at);
 }
 
 /* Fields are put where they stay: a buffer for them would take 1 KiB of the program's stack. */
@@ -330,9 +334,12 @@ void mj_pair(const struct mj_pairing *how, const uint64_t *words, const uint64_t
         .missed = {&table, (uint64_t *)(mj_code_start + table.values)},
         .key = key,
         .words = words,
+        .numbers = 0, /* all are named, or the compiler clears the whole of it before, slowly */
         .states = (uint64_t *)(mj_code_start + table.keys),
+        .hash = 0,
         .now = time,
         .who = (uint64_t)mj_id(control, marker) << 32 | mj_tid(control),
+        .group = 0,
     };
 
     if (missing) {
