@@ -76,6 +76,7 @@ _CODE_MODE = attrgetter("code_mode")
 _SEMAPHORE = attrgetter("site.body.semaphore")
 _HOLE = attrgetter("site.body.hole")
 
+_WORD = 8
 _MOST_RAISED = (1 << 8 * SEMAPHORE_SIZE) - 1
 _HEAD_ONLY = (PatchKind.HEAD, 0, 0)
 
@@ -336,12 +337,21 @@ def _edits(groups: Iterable[Iterable[Alike]], context: Context) -> tuple[Edit, .
     second ones, each in the order of addresses."""
     edits: list[Edit] = []
     step = 0
+    words: dict[tuple[bool, bool], tuple[object, ...]] = {}
     for group in groups:
         of_group: list[Edit] = []
         for change, addresses in group:
+            address, old, bytes_after, what, code, quiet, _, early = change
+            of_word = words.get((quiet, early))
+            if of_word and _is_word(change):
+                word = (address, old, bytes_after, what, code, step, *of_word)
+                of_group.append(new(Edit, word))
+                continue
             planned = plan_change(change, context)
             if isinstance(planned, Refusal):
                 return planned
+            if _is_word(change):
+                words[quiet, early] = planned[0][6:]
             for edit in planned:
                 _, old, bytes_after, what, code, of_change, *flags = edit
                 fields = (old, bytes_after, what, code, step + of_change, *flags)
@@ -352,6 +362,13 @@ def _edits(groups: Iterable[Iterable[Alike]], context: Context) -> tuple[Edit, .
         edits += of_group
         step = edits[-1].step + 1 if edits else 0
     return tuple(edits)
+
+
+def _is_word(change: Change) -> bool:
+    """Whether it is of an aligned word of data that is known. If one of them can be planned in a
+    context, by one edit, so can any other that threads read or do not read as they do that."""
+    _, old, bytes_after, _, code, *_ = change
+    return not code and len(old) == len(bytes_after) == _WORD and not change.address % _WORD
 
 
 def _untraps(
@@ -429,7 +446,8 @@ def heads_of(site: Site, mode: Mode) -> tuple[Head, ...]:
     _, _, address, form, body = site
     entry = body.entry if mode is Mode.INT3 else RemoteAddress(0)
     after = form.ways[mode]
-    head = Head(address, form.head, after, mode, body.slot, entry, covers=body.covers)
+    fields = address, form.head, after, mode, body.slot, entry, PatchKind.HEAD, body.covers, 0
+    head = new(Head, fields)
     if not body.hole:
         return (head,)
     at, before, filled, covers = body.hole
@@ -520,16 +538,18 @@ def _slot_changes(
 
 
 def _is_new(state: SiteState) -> bool:
-    """Whether its slot is one in the arena that was never used: data comes before anything else,
-    and stays. Then no thread has ever come to the stub. A slot of a file that is mapped may go with
-    that."""
+    """Whether its slot is one in the arena that was never used. Its data comes before its site is
+    opened, or the address of a stash before that is opened for exits alone, and both stay. Then no
+    thread has ever come to the stub. A slot of a file that is mapped may go with that."""
     body = state.site.body
-    return bool(body.covers) and not (state.data or state.token) and state.probe == body.idle
+    used = state.data or state.token or state.stash or state.takes
+    return bool(body.covers) and not used and state.probe == body.idle
 
 
 def by_slot(sites: Sequence[Site]) -> Iterator[Site]:
     """One site for each slot: the sites of a marker in one object share theirs."""
-    return _first_of_each((lot.first.body.slot, lot.first) for lot in Lots.of(sites).lots)
+    each = (lot.first for lot in sites.lots) if isinstance(sites, Lots) else iter(sites)
+    return _first_of_each((site.body.slot, site) for site in each)
 
 
 def _slot_states(states: Sequence[SiteState]) -> Iterator[SiteState]:
@@ -548,7 +568,7 @@ def _first_of_each(slots: Iterable[tuple[int, T]]) -> Iterator[T]:
 def _word_change(
     state: SiteState,
     offset: int,
-    new: int | None,
+    word: int | None,
     what: str,
     quiet: bool = False,
     early: bool = False,
@@ -559,13 +579,9 @@ def _word_change(
         SLOT_ADAPTER: state.adapter,
         SLOT_TAKES: state.takes,
     }
-    change = Change(
-        RemoteAddress(state.site.slot + offset),
-        words[offset].to_bytes(8, "little"),
-        b"" if new is None else new.to_bytes(8, "little"),
-        f"{state.site.marker}: {what}",
-        code=False,
-        quiet=quiet,
-        early=early,
-    )
-    return _alone(change)
+    place = RemoteAddress(state.site.body.slot + offset)
+    before = words[offset].to_bytes(8, "little")
+    after = b"" if word is None else word.to_bytes(8, "little")
+    what = f"{state.site.signature.name}: {what}"
+    fields = (place, before, after, what, False, quiet, None, early)
+    return new(Alike, (new(Change, fields), [place]))

@@ -170,8 +170,8 @@ def clashing_slots(sites: Iterable[Site]) -> set[RemoteAddress]:
     """Slots that sites with different formats or types share: they cannot be recorded."""
     described: dict[RemoteAddress, Signature] = {}
     clashing = set()
-    for lot in Lots.of(sites).lots:
-        slot, signature = lot.first.body.slot, lot.first.signature
+    for site in (lot.first for lot in sites.lots) if isinstance(sites, Lots) else sites:
+        slot, signature = site.body.slot, site.signature
         first = described.setdefault(slot, signature)
         if first is signature or not slot:  # the sites of a marker share theirs
             continue

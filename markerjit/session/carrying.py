@@ -16,7 +16,7 @@ from markerjit.arena.stash import stash_of
 from markerjit.elf import parse_format
 from markerjit.model import Change, Duration, Kept, RemoteAddress, Site
 from markerjit.patch.carried import keep
-from markerjit.patch.request import HeapStep, InC, Pair, Probe, Record, Request
+from markerjit.patch.request import Count, HeapStep, InC, Pair, Probe, Record, Request
 from markerjit.patch.switchable import NOTHING, Carried, Carry, SiteState
 from markerjit.session.target import Key, Target, key_of
 from markerjit.x86.forms import FUNCTION, RETURN
@@ -35,6 +35,8 @@ def carry_for(target: Target, request: Request) -> Carry:
 
 def needs_entry(target: Target, site: Site, request: Request) -> bool:
     """Whether events of a site have something of the entry, by a request that switches it on."""
+    if _only_counts(request):
+        return False
     known = target.recipe_of(site)
     if known is None or known.enters is None:
         return False
@@ -42,6 +44,17 @@ def needs_entry(target: Target, site: Site, request: Request) -> bool:
     operands = known.recipe.operands
     names = {each.name for each in fields if isinstance(operands[each.arg], Duration | Kept)}
     return bool(names & _names_read(request.probe, names))
+
+
+def _only_counts(request: Request) -> bool:
+    """Whether events are counted, and nothing of them is read."""
+    return isinstance(request.probe, Count) and request.probe.question is None
+
+
+def _keep_nothing(target: Target) -> bool:
+    """Whether no entry keeps anything: there is no memory for it."""
+    seen = target.seen
+    return all(arena.is_current and not stash_of(arena, seen.maps) for arena in seen.arenas.open)
 
 
 def _names_read(probe: Probe, names: Set[str]) -> Set[str]:
@@ -72,7 +85,8 @@ def _names_read(probe: Probe, names: Set[str]) -> Set[str]:
 
 def _carried(target: Target, request: Request, states: Sequence[SiteState]) -> Carried:
     switched = {key_of(state.site): state for state in states if state.site.form.name in _CARRIES}
-    if not switched:
+    needs_none = not request.on or _only_counts(request)
+    if not switched or (needs_none and _keep_nothing(target)):
         return NOTHING
     after = {
         key: request.on and needs_entry(target, state.site, request)

@@ -534,11 +534,14 @@ def test_words_of_slots_that_were_never_used_are_written_early() -> None:
     check_every_step(on(states[:1]), states[0])
 
 
-@pytest.mark.parametrize("used", ["data", "probe", "token", "code_mode", "marker"])
+@pytest.mark.parametrize(
+    "used", ["data", "probe", "token", "stash", "takes", "code_mode", "marker"]
+)
 def test_no_other_words_are_written_early(used: str) -> None:
     """A thread may be on its way to the slot, and that of a marker may go with its file."""
     new = make_state(Kind.JUMP, None, site=function(0))
     known = {"data": ENTRY, "probe": OTHER_PROBE, "token": 7, "code_mode": Mode.JUMP}
+    known |= {"stash": 0x10000, "takes": PROBE}
     other = make_state(Kind.JUMP, None, site=function(1))
     if used == "marker":
         other = make_state(Kind.JUMP, None, site=make_site(Kind.JUMP, slot=SLOT + 64))
