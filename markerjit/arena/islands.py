@@ -131,10 +131,12 @@ class Filling:
             raise ValueError(f"the island has no room for {len(code)} bytes")
         self._code += bytes(-len(self._code) % _ALIGN) + code
 
-    def written(self) -> None:
-        """Write all of it. Raises what `Islands.put` raises."""
-        if self._code:
-            self._islands.put(self._island, bytes(self._code))
+    def written(self) -> tuple[RemoteAddress, bytes]:
+        """Write all of it: where it stands, and the code. Raises what `Islands.put` raises."""
+        code = bytes(self._code)
+        if code:
+            self._islands.put(self._island, code)
+        return self._island.place, code
 
 
 class Islands:

@@ -115,6 +115,17 @@ class Patches:
         """The entry of an address."""
         return self.look().at(address)
 
+    def have(self, heads: Sequence[Head]) -> bool:
+        """Whether the table has all of these heads as they are, and says no more of any."""
+        pages = self.look()
+        starts = pages.starts([head.address for head in heads])
+        for head, start in zip(heads, starts, strict=True):
+            index, is_new = pages.find_from(start, head.address)
+            expected = _packed(head, head.body)[: self._part.entry_size]
+            if index is None or is_new or not pages.have(index, 0, expected):
+                return False
+        return True
+
     def entries(self, besides: Container[int] = ()) -> Iterator[PatchEntry]:
         """All entries but for those of the addresses `besides`, in no order; none where the target
         has closed its descriptor of the arena: to look for them in its memory would fill that."""

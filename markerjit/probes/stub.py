@@ -119,7 +119,7 @@ from markerjit.x86.forms import (
     relative,
     skip_unless_taken,
 )
-from markerjit.x86.relocate import Obstacle, Relocated, Unmovable, relocate
+from markerjit.x86.relocate import Obstacle, Relocated, Unmovable, copied_as_is, relocate
 
 LARGEST = 2048
 """More bytes than any stub takes."""
@@ -133,6 +133,7 @@ _WORD, _HALF_WORD = 8, 4
 _ANY_NUMBER = 0x5AFE_5107_5AFE_8000
 _ANY_HALF = 0x3C96_A500
 """Not the addresses of any slots, nor of anything else: the processor takes them for none."""
+_JUMP = bytes([JMP_NEAR])
 _HEADS = 1 << 10
 _EXITS = 1 << 13
 _SLOTS = 1 << 4
@@ -290,6 +291,98 @@ def stub_for(
     )
 
 
+class Code(NamedTuple):
+    """The code of a stub, and `before` as a `Stub` has it."""
+
+    code: bytes
+    before: bytes
+
+
+def code_of_stub(
+    site: UsdtSite,
+    slot: RemoteAddress,
+    displaced: Displaced,
+    address: RemoteAddress,
+    entry: RemoteAddress = NO_SLOT,
+    *,
+    head: bytes = b"",
+    fast: Fast | None = None,
+) -> Code | Unmovable:
+    """The code of `stub_for`, for thousands of sites: most lose instructions that others lose, too,
+    and that are copied as they are."""
+    alike = _usual_of(site, displaced.code, fast)
+    if alike is None:
+        stub = stub_for(site, slot, displaced, address, entry, head=head, fast=fast)
+        return stub if isinstance(stub, Unmovable) else Code(stub.code, stub.before)
+    usual, numbers = alike
+    named = displaced.address + len(usual.first) + usual.named
+    words = (*_words_for(slot, entry, named, fast), *numbers)
+    back = b""
+    if usual.goes_on:
+        end = displaced.address + len(displaced.code)
+        back = _JUMP + relative(end, address + usual.tail_at)
+    laid = usual.laid
+    code = usual.first + laid.main(words) + usual.behind + back
+    if not laid.tail or fast is None:
+        return Code(code, b"")
+    return Code(code + laid.tail(words), before_stub(fast, [address + end for end in laid.ends]))
+
+
+class _Usual(NamedTuple):
+    """Stubs of alike operands, of sites that lose the same instructions, which are copied as they
+    are.
+
+    first    those before the probe, and `behind` those behind it
+    named    what is said of such a site, at address 0
+    goes_on  whether a jump leads back into the program
+    tail_at  where that ends, and the tail begins
+    """
+
+    laid: _Laid
+    first: bytes
+    behind: bytes
+    named: int
+    goes_on: bool
+    tail_at: int
+
+
+def _usual_of(
+    site: UsdtSite, code: bytes, fast: Fast | None
+) -> tuple[_Usual, tuple[bytes, ...]] | None:
+    """Of a site that loses this code, and the numbers of its operands; None of an unusual one."""
+    if site.form.name in (CALL, TAIL_CALL):
+        return None
+    is_exit = site.leaves is not None
+    operands = site.recipe.operands
+    keeps = site.form.name == FUNCTION
+    head = _head_of(site.signature.args, operands, fast, keeps=keeps)
+    key = code, is_exit
+    known = head.alike.usual
+    if key not in known:
+        if len(known) >= _EXITS:
+            known.clear()
+        known[key] = _laid_out(head.alike, operands, code, is_exit=is_exit)
+    usual = known[key]
+    return (usual, head.numbers) if usual else None
+
+
+def _laid_out(
+    alike: _Alike, operands: Sequence[Operand], code: bytes, *, is_exit: bool
+) -> _Usual | None:
+    """How the stubs are laid out; None where an instruction is not copied as it is."""
+    size = _before_last(code) if is_exit else 0
+    if size is None or (is_exit and depends(code[size:])):
+        return None
+    first, behind = code[:size], code[size:]
+    if first and not copied_as_is(first):
+        return None
+    goes_on = copied_as_is(behind) if behind else True
+    if goes_on is None:
+        return None
+    tail_at = size + len(alike.main.code) + len(behind) + goes_on * NEAR_LENGTH
+    return _Usual(alike.laid(size, tail_at), first, behind, _named(0, operands), goes_on, tail_at)
+
+
 class _Made:
     """A stub in the making, for an address."""
 
@@ -432,6 +525,7 @@ class _Alike:
         self.main = main
         self.tail = tail
         self._ends = ends
+        self.usual: dict[tuple[bytes, bool], _Usual | None] = {}
         self._laid: dict[tuple[int, int], _Laid] = {}
 
     def laid(self, main_at: int, tail_at: int) -> _Laid:

@@ -21,9 +21,9 @@ from markerjit.arena.hashes import fnv1a, know_hashes
 from markerjit.arena.patches import Pages, PatchKind
 from markerjit.elf import Read
 from markerjit.errors import MemoryFault
-from markerjit.model import Body, Form, Hole, RemoteAddress, Signature, Site, UsdtSite
+from markerjit.model import Body, Form, Hole, RemoteAddress, Signature, Site, UsdtSite, new
 from markerjit.probes.fast import BEFORE, WAY_AT
-from markerjit.probes.stub import BEFORE_STUB, MARK_SIZE, Stub
+from markerjit.probes.stub import BEFORE_STUB, MARK_SIZE
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import (
     HOLE_SIZES,
@@ -54,9 +54,9 @@ def mark_of(site: UsdtSite) -> bytes:
     return _beginning_of(site) + _STUB + _place_of(site) + _arguments_of(site)
 
 
-def before_stub(site: UsdtSite, stub: Stub) -> bytes:
-    """What stands before the stub of a site."""
-    return stub.before.ljust(BEFORE, b"\0") + mark_of(site)
+def before_stub(site: UsdtSite, of_path: bytes) -> bytes:
+    """What stands before the stub of a site, with what belongs to its fast path."""
+    return of_path.ljust(BEFORE, b"\0") + mark_of(site)
 
 
 def way_before(read: Read, stub: RemoteAddress) -> int:
@@ -223,13 +223,12 @@ def with_stub(
 ) -> Site:
     """A site whose head of these bytes leads to a stub, which has copies of instructions of so many
     bytes."""
-    body = Body(
-        slot, stub, RemoteAddress(site.address + covers),
-        preserving=True, semaphore=site.recipe.semaphore, hole=hole, covers=covers,
-    )  # fmt: skip
+    idle = RemoteAddress(0)
+    end, semaphore = RemoteAddress(site.address + covers), site.recipe.semaphore
+    body = new(Body, (slot, stub, end, idle, False, True, semaphore, hole, covers))
     reach = jump_of(hole) - site.address - SHORT_LENGTH if hole else 0
     form = form_with_stub(site.form.name, head, site.address, stub, reach)
-    return Site(site.signature, site.place, site.address, form, body)
+    return new(Site, (site.signature, site.place, site.address, form, body))
 
 
 def without_stub(site: UsdtSite, why: str) -> Site:

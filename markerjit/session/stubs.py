@@ -29,15 +29,17 @@ from markerjit.elf import FileImage, Read
 from markerjit.elf.functions import NoFunctions
 from markerjit.errors import BadFile, MemoryFault, Refused, UnexpectedBytes
 from markerjit.memory import Mapping as Code
-from markerjit.model import Hole, MappedObject, RemoteAddress, Signature, Site, UsdtSite
+from markerjit.model import Hole, MappedObject, RemoteAddress, Signature, Site, UsdtSite, new
 from markerjit.patch.plan import heads_of
 from markerjit.patch.slots import SEMAPHORE_SIZE
 from markerjit.probes.fast import USUAL, Fast, FastPaths
-from markerjit.probes.stub import BEFORE_STUB, LARGEST, Displaced, Stub, make_copies, stub_for
+from markerjit.probes.stub import BEFORE_STUB, LARGEST, Displaced, code_of_stub, make_copies
+from markerjit.probes.stub import Code as StubCode
 from markerjit.proc.permission import read_status
 from markerjit.ring.types import Options
 from markerjit.session.exits import opening_at
 from markerjit.session.opened import (
+    Opened,
     before_stub,
     know_marks,
     with_stub,
@@ -135,18 +137,24 @@ def put_stubs(
         slots = Slots(target.memory, turn.seen.arena)
         sites = [each.site for each in ready]
         know_marks(sites)
-        slots.check_room(map(owner_of, sites))
-        made = 0
+        slots.check_room(owner_of(site) for site in sites)
+        done = 0
+        made: list[Opened] = []
+        heads: list[Head] = []
         paths = FastPaths(turn.seen.arena, way)
         for mapped, group in groupby(ready, key=attrgetter("site.place.object")):
             of_object = list(group)
             for at in range(0, len(of_object), _AT_ONCE):
-                progress("stubs", made / len(ready))
+                progress("stubs", done / len(ready))
                 some = of_object[at : at + _AT_ONCE]
                 preferred = min((len(of_object) - at) * USUAL_STUB, _MOST_PREFERRED)
-                closed += _put(turn, mapped, some, slots, paths, preferred)
-                made += len(some)
-        target.look(expected=sites)
+                put = _put(turn, mapped, some, slots, paths, preferred)
+                closed += put.closed
+                made += put.made
+                heads += put.heads
+                done += len(some)
+        as_entered = turn.seen.arena.patches.have(heads)
+        target.look(expected=sites, made=made if as_entered else ())
     target.note_closed(closed)
 
 
@@ -206,7 +214,7 @@ def looked_at(
     renewed = _with_other_arguments(target, sites)
     opened = {key_of(site) for site in target.seen.opened} - renewed
     passed_over = opened | clashing
-    new = [site for site in sites if key_of(site) not in passed_over]
+    without = [site for site in sites if key_of(site) not in passed_over]
     ready: list[Ready] = []
     closed = [
         without_stub(site, f"cannot be opened: {known[site.address]} is there already; use that")
@@ -215,9 +223,9 @@ def looked_at(
     ]
     taken = taken_in(target, sites, {address for address, _ in renewed})
     read = Reader(target.memory.read).read
-    copy_calls = not (new and read_status(target.pid).shadow_stack)
+    copy_calls = not (without and read_status(target.pid).shadow_stack)
     loose = [each for each in target.seen.maps if each.executable and each.writable]
-    for mapped, group in groupby(new, key=_OBJECT):
+    for mapped, group in groupby(without, key=_OBJECT):
         of_object = list(group)
         try:
             with image_of(target.pid, target.memory.read, target.seen.maps, mapped) as image:
@@ -464,6 +472,15 @@ def _changed(address: RemoteAddress, now: bytes, expected: bytes, path: str) -> 
 # ---- 3 and 4: stubs, and their heads in the table ------------------------------------------------
 
 
+class _Put(NamedTuple):
+    """Sites that cannot have a stub, those whose stubs were read back from the process, and what
+    the table has got of all that have one."""
+
+    closed: list[Site]
+    made: list[Opened]
+    heads: list[Head]
+
+
 def _put(
     turn: Turn,
     mapped: MappedObject,
@@ -471,9 +488,9 @@ def _put(
     slots: Slots,
     paths: FastPaths,
     preferred: int,
-) -> list[Site]:
+) -> _Put:
     """Make the stubs of an object's sites. `preferred` is the room that these and the next ones
-    will need. The result are sites that cannot have one."""
+    will need."""
     arena = turn.seen.arena
     assert arena
     maps = [each for each in turn.seen.maps if each.executable and each.path == mapped.path]
@@ -482,32 +499,47 @@ def _put(
     filling: Filling | None = None
     heads: list[Head] = []
     closed: list[Site] = []
-    entries = (each.site.enters for each in ready if each.site.enters)
-    slots.take_many(map(owner_of, (*entries, *(each.site for each in ready))))
-    for each in ready:
+    made_stubs: list[Opened] = []
+    in_filling: list[Opened] = []
+    owners = [owner_of(each.site) for each in ready]
+    of_entries = [owner_of(each.site.enters) if each.site.enters else 0 for each in ready]
+    slots.take_many((*filter(None, of_entries), *owners))
+    for each, owner, of_entry in zip(ready, owners, of_entries, strict=True):
         site, head, displaced, _ = each
-        entry = slots.take(owner_of(site.enters)) if site.enters else RemoteAddress(0)
+        entry = slots.take(of_entry) if of_entry else RemoteAddress(0)
         if filling is None or filling.room < _ROOM:
             if filling:
-                filling.written()
+                made_stubs += _written(turn, filling, in_filling)
+                in_filling = []
             island = arena.islands.near(span, _ROOM, process, preferred=preferred)
             filling = Filling(arena.islands, island)
-        slot = slots.take(owner_of(site))
+        slot = slots.take(owner)
         place = RemoteAddress(filling.place + BEFORE_STUB)
         fast = paths.of(site.signature) if len(head) > 1 else None  # a breakpoint takes longer
         made = _made(each, slot, place, entry, fast)
         if isinstance(made, str):
             closed.append(without_stub(site, made))
             continue
-        stub, code, hole = made
-        filling.add(before_stub(site, stub) + code)
+        of_path, code, hole = made
+        filling.add(before_stub(site, of_path) + code)
         with_hole = with_stub(site, head, slot, place, len(displaced), hole)
         heads += heads_of(with_hole, with_hole.form.modes[0])
+        in_filling.append(new(Opened, (with_hole, site, site)))
     if filling:
-        filling.written()
+        made_stubs += _written(turn, filling, in_filling)
     if heads:
         arena.patches.put(heads)
-    return closed
+    return _Put(closed, made_stubs, heads)
+
+
+def _written(turn: Turn, filling: Filling, stubs: list[Opened]) -> list[Opened]:
+    """Write stubs. The result are those that the process has where its jumps will lead."""
+    address, code = filling.written()
+    try:
+        is_there = turn.target.memory.read(address, len(code)) == code
+    except MemoryFault:
+        is_there = False
+    return stubs if is_there else []
 
 
 def _made(
@@ -516,22 +548,23 @@ def _made(
     place: RemoteAddress,
     entry: RemoteAddress,
     fast: Fast | None,
-) -> tuple[Stub, bytes, Hole | None] | str:
-    """The stub of a site for a place, its code with what its hole needs behind it, and the hole."""
+) -> tuple[bytes, bytes, Hole | None] | str:
+    """The stub of a site for a place: what belongs to its fast path, its code with what its hole
+    needs behind it, and the hole."""
     site, _, _, where = ready
     stub = _stub(ready, slot, place, entry, fast)
     if where is None or isinstance(stub, str):
-        return stub if isinstance(stub, str) else (stub, stub.code, None)
+        return stub if isinstance(stub, str) else (stub.before, stub.code, None)
     address = RemoteAddress(where.address + site.place.object.bias)
     before, behind = where.code[: where.size], RemoteAddress(place + len(stub.code))
     if not where.made:
         filled = hole_content(before, address, place, 0)
-        return stub, stub.code, Hole(address, before, filled, len(where.code))
+        return stub.before, stub.code, Hole(address, before, filled, len(where.code))
     copies = make_copies(Displaced(address, where.code), behind)
     if isinstance(copies, Unmovable):
         return f"cannot be opened: {copies.obstacle}"
     filled = hole_content(before, address, place, behind)
-    return stub, stub.code + copies.code, Hole(address, before, filled, len(where.code))
+    return stub.before, stub.code + copies.code, Hole(address, before, filled, len(where.code))
 
 
 def owner_of(site: UsdtSite) -> int:
@@ -545,11 +578,11 @@ def _stub(
     address: RemoteAddress,
     entry: RemoteAddress,
     fast: Fast | None,
-) -> Stub | str:
+) -> StubCode | str:
     site, head, displaced, _ = ready
     try:
         lost = Displaced(site.address, displaced)
-        stub = stub_for(site, slot, lost, address, entry, head=head, fast=fast)
+        stub = code_of_stub(site, slot, lost, address, entry, head=head, fast=fast)
     except WronglyAssembled as problem:
         return f"has operands that cannot be loaded: {problem}"
     return f"cannot be opened: {stub.obstacle}" if isinstance(stub, Unmovable) else stub

@@ -141,18 +141,25 @@ class Target:
                 f"process {self.pid} was released, so this cannot be used any more; attach again"
             )
 
-    def look(self, mappings: Mappings | None = None, *, expected: Sequence[UsdtSite] = ()) -> Seen:
+    def look(
+        self,
+        mappings: Mappings | None = None,
+        *,
+        expected: Sequence[UsdtSite] = (),
+        made: Sequence[Opened] = (),
+    ) -> Seen:
         """See the process anew. Objects are discovered again if the mapped files have changed: a
         library may have come or gone. Stacks and heaps come and go all the time, and have no
         markers. A caller that looks again and again gives the `mappings` of the process, and then
         its maps are read only when these are not as before. Sites that have just got stubs are
         `expected`: their marks are asked first, and nothing is looked for at their addresses. The
-        same goes for those that were found before. Raises TargetGone."""
+        same goes for those that were found before. The stubs of those that are `made` were read
+        back from the process, and are not asked again. Raises TargetGone."""
         self.check_open()
         with self.memory.watched():
             seen = self._look(mappings)
             with seen.arenas.open_beside(self.seen.arenas):
-                self.seen = self._with_opened(seen, expected)
+                self.seen = self._with_opened(seen, expected, made)
         return self.seen
 
     def note_arena(self, arena: Arena) -> None:
@@ -189,7 +196,9 @@ class Target:
             arenas = find_arenas(self.pid, self.memory, maps, arenas.open)
         return Seen(text, maps, files, objects, arenas, mapped=mapped)
 
-    def _with_opened(self, seen: Seen, expected: Sequence[UsdtSite]) -> Seen:
+    def _with_opened(
+        self, seen: Seen, expected: Sequence[UsdtSite], made: Sequence[Opened]
+    ) -> Seen:
         """With the sites of USDT probes that have a stub. Islands have nothing but stubs, so most
         processes are asked nothing. The child of a fork has those of its parent, too."""
         islands = seen.arenas.probes.islands
@@ -208,7 +217,15 @@ class Target:
         from markerjit.session.opened import opened_sites
 
         read = Reader(self.memory.read).read
-        opened = opened_sites(read, arenas, islands, self._expected_sites(seen, expected))
+        certain = {
+            key_of(each.site): each
+            for each in made
+            if any(start <= each.site.body.entry < end for start, end in islands)
+        }
+        asked = self._expected_sites(seen, expected)
+        others_asked = [site for site in asked if key_of(site) not in certain]
+        opened = opened_sites(read, arenas, islands, others_asked)
+        opened += tuple(certain.values())
         known = {site.address for site in (*seen.objects.sites, *self.usdt(seen).sites)}
         known |= {each.site.address for each in opened}
         functions = self._entered_functions(seen, arenas, known)

@@ -193,6 +193,13 @@ def relocate(code: bytes, address: int, target: int) -> Relocated | Unmovable:
     )
 
 
+def copied_as_is(code: bytes) -> bool | None:
+    """Of a run that `relocate` copies as it is, to any address, whether it falls through; None of
+    any other."""
+    run = _split(code)
+    return run.falls_through if run.is_verbatim else None
+
+
 def obstacle_to(code: bytes, address: int, target: int) -> Unmovable | None:
     """Why `relocate` would return Unmovable, or None."""
     if _split(code).is_verbatim:

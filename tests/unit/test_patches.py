@@ -67,6 +67,37 @@ def test_a_head_is_in_the_table_with_what_stands_there_closed_and_open() -> None
     assert arena.patches.at(RemoteAddress(0x1001)) is None
 
 
+def test_whether_the_table_has_heads_is_read_from_it_and_not_remembered() -> None:
+    arena, store = arena_of(64)
+    heads = [head(0x1000 + 0x40 * number) for number in range(20)]
+
+    arena.patches.put(heads)
+
+    assert arena.patches.have(heads)
+    assert arena.patches.have([])
+    assert not arena.patches.have([*heads, head(0x9000)])
+    assert not arena.patches.have([heads[0]._replace(slot=RemoteAddress(SLOT + 64))])
+    part = arena.geometry.patches
+    slot = PatchEntry.slot.offset
+    for index in range(part.entries):
+        at = part.at(index)
+        if store.read(at, 8) == heads[7].address.to_bytes(8, "little"):
+            store.write(at + slot, bytes(8))
+    assert not arena.patches.have(heads)
+    assert arena.patches.have(heads[:7])
+
+
+def test_a_head_that_was_marked_as_gone_or_planted_says_more() -> None:
+    arena, _ = arena_of(64)
+    trap = head(0x1000, mode=Mode.INT3, body=BODY)
+    arena.patches.put([trap])
+    assert arena.patches.have([trap])
+
+    arena.patches.mark(planted=[trap.address])
+
+    assert not arena.patches.have([trap])
+
+
 def test_a_head_that_is_opened_otherwise_keeps_where_its_breakpoint_led() -> None:
     arena, _ = arena_of(64)
     arena.patches.put([head(0x1000, mode=Mode.INT3, body=BODY)])

@@ -32,11 +32,19 @@ from markerjit.probes import stub
 from markerjit.probes.fast import Fast, FastPaths
 from markerjit.probes.parts import Name
 from markerjit.probes.record import words_to_stack
-from markerjit.probes.stub import Displaced, Stub, make_stub, stub_for
+from markerjit.probes.stub import Displaced, Stub, code_of_stub, make_stub, stub_for
 from markerjit.sites.operands import parse_operands
 from markerjit.x86.assemble import WronglyAssembled, number
 from markerjit.x86.decode import decoder
-from markerjit.x86.forms import CONDITION_LENGTH, exit_form
+from markerjit.x86.forms import (
+    CONDITION_LENGTH,
+    FUNCTION,
+    INSTRUCTION,
+    TAIL_CALL,
+    code_form,
+    exit_form,
+)
+from markerjit.x86.relocate import Unmovable
 from tests.support.own_arena import OwnArena, Slot
 from tests.support.stub_host import (
     FLAGS,
@@ -493,3 +501,72 @@ def test_the_stack_pointer_of_the_site_is_where_its_signature_says(
     to_stack = stub._named(0, operands) >> SITE_ABOVE
 
     assert words_to_stack(signature) == len(args) + to_stack
+
+
+# ---- of thousands of sites -----------------------------------------------------------------------
+
+LOST = {
+    "pushes": "55 48 89 e5 53",
+    "a register and a return": "5b c3 0f 1f 00",
+    "pop, pop, return": "5b 5d c3",
+    "a return": "c3",
+    "ret n": "5b c2 08 00",
+    "leave, return": "48 89 d8 c9 c3",
+    "relative to rip": "48 8b 05 10 20 00 00",
+    "relative to rip, return": "48 8b 05 10 20 00 00 c3",
+    "a call": "e8 10 20 00 00",
+    "a jump": "5d e9 10 20 00 00",
+    "a short jump": "31 c0 eb 40",
+    "on a condition": "85 ff 0f 84 10 20 00 00",
+    "through memory": "5d ff 25 10 20 00 00",
+    "no instruction": "06",
+    "endbr64": "f3 0f 1e fa 55",
+}
+OF_SITES = {
+    "an entry": "8@%rdi 8@%rsi",
+    "a number": "8@$77 8@%rdi",
+    "a larger number": "8@$0x123456789a 8@%rdi",
+    "a float": "8f@%xmm0",
+    "in memory": "8@16(%rsp)",
+    "none": "",
+}
+
+
+def usdt_site(kind: str, text: str, at: int, lost: bytes) -> UsdtSite:
+    operands, args = parsed(text)
+    names = {"entry": FUNCTION, "instruction": INSTRUCTION, "tail call": TAIL_CALL}
+    form = exit_form(lost[:5]) if kind == "exit" else code_form(names[kind], lost[:5])
+    assert form
+    place = Place(MappedObject("/made", 0, None, False), at, "made")
+    signature = Signature("func:made", "", args)
+    leaves = 0x400000 if kind == "exit" else None
+    address = RemoteAddress(at)
+    return UsdtSite(signature, place, address, form, Recipe(operands), leaves)
+
+
+@pytest.mark.parametrize("text", OF_SITES.values(), ids=list(OF_SITES))
+@pytest.mark.parametrize("kind", ["entry", "exit", "instruction", "tail call"])
+@pytest.mark.parametrize("is_fast", [False, True], ids=["plain", "fast"])
+def test_code_for_thousands_of_sites_is_that_of_each_stub(
+    fast: Fast, kind: str, text: str, is_fast: bool
+) -> None:
+    """The second and third site of each are laid out as the first one, at other places."""
+    usual = 0
+    path = fast if is_fast else None
+    for code in map(bytes.fromhex, LOST.values()):
+        for nth in range(3):
+            at, slot = 0x401003 + 0x1000 * nth, RemoteAddress(0x700000 + 64 * nth)
+            site = usdt_site(kind, text, at, code)
+            lost = Displaced(site.address, code)
+            address = RemoteAddress(0x600000 + 0x770 * nth)
+            entry = RemoteAddress(0x710000 + 64 * nth)
+
+            single = stub_for(site, slot, lost, address, entry, head=code[:5], fast=path)
+            made = code_of_stub(site, slot, lost, address, entry, head=code[:5], fast=path)
+
+            if isinstance(single, Unmovable):
+                assert made == single
+            else:
+                assert made == (single.code, single.before)
+                usual += stub._usual_of(site, code, path) is not None
+    assert bool(usual) is (kind != "tail call")
