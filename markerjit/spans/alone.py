@@ -36,7 +36,7 @@ class Alone(NamedTuple):
              of a function that none of these lead into
     jumps    those of the other indirect jumps, which stay inside where the stack pointer is not
              that of the entry
-    again    a jump leads to the function's start
+    again    a jump leads to the function's start, or to an endbr64 there and what is behind it
     """
 
     returns: tuple[int, ...]
@@ -64,7 +64,8 @@ def functions_alone(
     indirect: tuple[Mask, Mask],
     from_parts: Sequence[Addresses],
 ) -> dict[int, Alone]:
-    """Those functions by their starts, of an object whose functions are all decoded.
+    """Those functions by their starts, of an object whose functions are all decoded; and by what is
+    behind an endbr64 there, where they count as entered.
 
     `indirect` says of which functions it is known where their indirect jumps lead, and into which
     ones they may; `from_parts` are the places that parts of functions may jump to, sorted.
@@ -91,10 +92,14 @@ def functions_alone(
     usual[broken] = False
     usual[np.bincount(owners[parts], minlength=count) >= MOST_PARTS] = False
     usual &= _entered_by_own(functions, leaps, from_parts, owners)
+    entered = starts + flows.behind_endbr()
     again = np.zeros(count, bool)
-    to_start = leaps.targets == starts[leaps.functions]
-    again[leaps.functions[to_start & inside]] = True
-    again[out.to[back & out.at_start]] = True
+    again_behind = np.zeros(count, bool)
+    out_targets = leaps.targets[~inside]
+    for last, begins in ((starts, again), (entered, again_behind)):
+        begins[leaps.functions[inside & (leaps.targets <= last[leaps.functions])]] = True
+        to_start = (out_targets >= starts[out.to]) & (out_targets <= last[out.to])
+        begins[out.to[back & to_start]] = True
     family = np.where(owners >= 0, owners, np.arange(count))
     returns, slots = flows.returns(), flows.jumps(through_slots=True)
     tails = ~own & ~back
@@ -106,13 +111,15 @@ def functions_alone(
         np.concatenate([out.starts[tails], slots.starts, others.starts[~stay]]), count,
     )  # fmt: skip
     all_jumps = _grouped(family[others.functions[stay]], others.starts[stay], count)
-    known = np.flatnonzero(usual).tolist()
+    marked = usual & (entered > starts) & (entered < ends)
     return {
         start: Alone(all_returns[place], all_tails[place], all_jumps[place], begins_again)
+        for chosen, at, begins in ((usual, starts, again), (marked, entered, again_behind))
         for place, start, begins_again in zip(
-            known, starts[usual].tolist(), again[usual].tolist(), strict=True
+            np.flatnonzero(chosen).tolist(), at[chosen].tolist(), begins[chosen].tolist(),
+            strict=True,
         )
-    }
+    }  # fmt: skip
 
 
 def _grouped(of: Addresses, places: Addresses, count: int) -> list[tuple[int, ...]]:

@@ -29,7 +29,8 @@ Mask = NDArray[np.bool_]
 class Straight(NamedTuple):
     """What is certain of an object.
 
-    entries  how many bytes a jump displaces, by the address where a function is entered
+    entries  how many bytes a jump displaces, by the address where a function is entered, or behind
+             the endbr64 there
     exits    which bytes a jump displaces, by the address of a return or a short jump out of a
              function: from where, and their end. From the exit itself where padding is behind it
     tails    the addresses of jumps that can get another target
@@ -97,10 +98,12 @@ class _Text:
 
     def entries(self, explained: Mask) -> dict[int, int]:
         """The bytes that are displaced where functions are entered."""
-        rows, behind = self._flows.rows[:-1], self._flows.rows[1:]
+        marks = self._flows.behind_endbr()
+        rows, behind = self._flows.rows[:-1] + (marks > 0), self._flows.rows[1:]
         starts = self._functions.starts
         alive = self._functions.indices(starts) == np.arange(len(starts))
         alive &= explained
+        starts = starts + marks
         sizes = np.zeros(len(starts), np.int64)
         for further in range(NEAR_LENGTH):
             at = rows + further

@@ -15,12 +15,12 @@ from functools import cache, lru_cache
 
 import capstone
 import numpy as np
-from capstone.x86_const import X86_INS_INT3, X86_INS_NOP, X86_INS_RET
+from capstone.x86_const import X86_INS_ENDBR64, X86_INS_INT3, X86_INS_NOP, X86_INS_RET
 from numpy.typing import NDArray
 
 from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import plain_decoder, sizes
-from markerjit.x86.forms import CONDITION_LENGTH, JMP_NEAR, NEAR_LENGTH, SHORT_LENGTH
+from markerjit.x86.forms import CONDITION_LENGTH, ENDBR64, JMP_NEAR, NEAR_LENGTH, SHORT_LENGTH
 from markerjit.x86.windows import CALL_NEAR, TWO_BYTES, words_at
 
 Addresses = NDArray[np.int64]
@@ -95,6 +95,13 @@ class Flows:
         rows = slice(*self._rows[place : place + 2])
         leading = slice(*self._leading[place : place + 2])
         return _flow(self.insns.part(rows, leading), self._addresses[place])
+
+    def behind_endbr(self) -> Addresses:
+        """The bytes of the endbr64 that each function begins with; 0 where it begins otherwise."""
+        first = np.minimum(self.rows[:-1], len(self.insns.starts) - 1)
+        sizes = self.insns.sizes[first].astype(np.int64)
+        begins = (self.rows[:-1] < self.rows[1:]) & (self.insns.numbers[first] == X86_INS_ENDBR64)
+        return np.where(begins & (sizes == len(ENDBR64)), sizes, 0)
 
     def branches(self) -> Transfers:
         """The direct branches."""

@@ -10,6 +10,8 @@ import pytest
 from markerjit.elf.image import FileImage
 from markerjit.spans import Code
 from markerjit.spans.exits import ExitKind, Unbounded, exits_of
+from markerjit.spans.openings import best_opening
+from markerjit.x86.forms import ENDBR64
 from tests.support.compilers import Elf
 
 SOURCE = r"""
@@ -157,6 +159,66 @@ leaps_inside:
     ret
     end leaps
 
+    begin marked
+    endbr64
+    push %rbx
+    .cfi_def_cfa_offset 16
+    mov %rdi, %rbx
+    pop %rbx
+    .cfi_def_cfa_offset 8
+    ret
+    end marked
+
+    begin marked_again
+    endbr64
+marked_again_behind:
+    dec %edi
+    mov %edi, %eax
+    add %eax, %ecx
+    jne marked_again_behind
+    ret
+    end marked_again
+
+    begin marked_split
+    endbr64
+marked_split_behind:
+    push %rbx
+    .cfi_def_cfa_offset 16
+    test %edi, %edi
+    je marked_split.cold
+    pop %rbx
+    .cfi_def_cfa_offset 8
+    ret
+    end marked_split
+    begin_part marked_split.cold
+    pop %rbx
+    jmp marked_split_behind
+    end marked_split.cold
+
+    begin marked_twice
+    endbr64
+    endbr64
+    mov $1, %eax
+    ret
+    end marked_twice
+
+    begin marked_alone
+    endbr64
+    end marked_alone
+
+    begin marked_short
+    endbr64
+    xor %eax, %eax
+    ret
+    end marked_short
+
+    begin marked_tail
+    endbr64
+    test %edi, %edi
+    je other
+    jmp other
+    end marked_tail
+
     begin last
     push %rbx
     .cfi_def_cfa_offset 16
@@ -194,6 +256,35 @@ def test_all_functions_have_the_exits_that_each_has_by_itself(
 
     for name, at in labels.items():
         assert exits_of(whole, at) == exits_of(code, at), name
+
+
+def test_each_address_has_the_exits_and_the_opening_that_it_has_by_itself(
+    labels_and_codes: tuple[dict[str, int], Code, Code],
+) -> None:
+    labels, code, whole = labels_and_codes
+
+    for at in range(labels["other"], labels["last"] + 16):
+        assert exits_of(whole, at) == exits_of(code, at), hex(at)
+        assert best_opening(whole, at) == best_opening(code, at), hex(at)
+
+
+def test_functions_are_known_behind_an_endbr64(
+    labels_and_codes: tuple[dict[str, int], Code, Code],
+) -> None:
+    labels, _, whole = labels_and_codes
+    marked = {name: at + len(ENDBR64) for name, at in labels.items() if "marked" in name}
+    entries = whole.straight.entries
+
+    assert entries[marked["marked"]] == len(bytes.fromhex("53 4889fb 5b"))
+    assert entries[marked["marked_again"]] == len(bytes.fromhex("ffcf 89f8 01c1"))
+    assert marked["marked_split"] in entries
+    assert marked["marked_twice"] not in entries
+    assert labels["marked"] not in entries
+    again = {name for name, at in marked.items() if at in whole.alone and whole.alone[at].again}
+    assert again == {"marked_again", "marked_split"}
+    assert not whole.alone[labels["marked_again"]].again
+    assert not whole.alone[marked["marked"]].again
+    assert marked["marked_alone"] not in whole.alone
 
 
 @pytest.mark.parametrize(
