@@ -37,7 +37,7 @@ COMMON_CASES = [
 ]
 TEXT_CASES = ["altered", "shared"]
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-OPTIONS = ("-O2", "-g", "-pthread", "-I", str(ROOT / "native/include"))
+OPTIONS = ("-O2", "-pthread", "-I", str(ROOT / "native/include"))
 OF_PROGRAMS = ("-DMJ_MODE=", "-DCYCLES=")
 """Flags that the library does not depend on."""
 RACE = ("-include", str(PROGRAMS / "race.h"))
