@@ -428,7 +428,7 @@ def test_status_as_json_has_every_fact_of_every_marker(
         "partly": True,
         "probe": "record",
         "since": 1000,
-        "by": os.getpid(),
+        "by": ON.by,
         "hits": 9,
         "lost": 2,
         "total": 0,
@@ -497,7 +497,7 @@ def test_status_for_people_shows_what_is_on_or_was_hit(
 
     assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
         "MARKER STATE SINCE BY HITS LOST",
-        f"kv_get on (int3, record), not all sites 2 h ago pid {os.getpid()} 9 2",
+        f"kv_get on (int3, record), not all sites 2 h ago pid {ON.by} 9 2",
         "was_on off - - 12,345 0",
         "2 of 3 markers are off",
     ]
