@@ -1,14 +1,15 @@
 """Putting the runtime into a process, which needs a thread of it.
 
-Everything is looked up and built before a thread is borrowed: once to make the memfd, and once to
-map it when it has been sized and filled. If a call fails, the calls before it are undone. The
-runtime's code is written through the memfd before anything can run it.
+Everything is looked up before a thread is borrowed, once: it makes the memfd, which we size in
+between, and maps it. If a call fails, the calls before it are undone. Then the memfd is filled, its
+magic last: until then no controller takes it for an arena, and nothing leads into its code.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import time
 from collections.abc import Sequence
@@ -24,11 +25,17 @@ from markerjit.arena.facts import (
     find_tid_offset,
     possible_cpus,
 )
-from markerjit.arena.find import Unfinished, is_memfd, memfd_at, open_descriptor
+from markerjit.arena.find import Unfinished, memfd_at
 from markerjit.arena.hashes import image_id
 from markerjit.arena.needed import UNLOCKED
 from markerjit.arena.store import FileStore
-from markerjit.errors import MarkerError, NotPermitted, Refused, Unsupported
+from markerjit.errors import (
+    MarkerError,
+    NotPermitted,
+    Refused,
+    Unsupported,
+    refuse_own_shortage,
+)
 from markerjit.memory import Mapping, Memory
 from markerjit.model import RemoteAddress
 from markerjit.proc.owner import ourselves
@@ -48,9 +55,11 @@ from markerjit.remote.calls import (
     Result,
     Text,
     Thread,
+    grow_memfd,
 )
 from markerjit.remote.filters import Filters
 from markerjit.remote.native import package_file
+from markerjit.tuples import NamedTuple
 
 DEFAULT_RING_SIZE = 1 << 20
 RING_ROOM = 16 << 20
@@ -101,21 +110,16 @@ def create_arena(
     geometry = _geometry(ring_size)
     status = read_status(pid)
     unlocked = status.locks_memory and _may_unlock(pid)
-    descriptor, threads = _make_memfd(pid, caller, status.descriptor_slots)
-    undo: list[Call] = []
+    made = make_mapping(pid, caller, geometry, status.descriptor_slots, unlocked=unlocked)
+    base = made.base
     with contextlib.ExitStack() as failing:
-        failing.callback(_undo_all, pid, caller, descriptor, undo)
-        store = _open_memfd(pid, descriptor)
+        failing.callback(_undo, pid, caller, [made.descriptor], base, geometry.size)
+        store = FileStore(made.own)
         failing.callback(store.close)
-        # We do this and not the target, because its limit of file sizes (RLIMIT_FSIZE) would kill
-        # it.
-        store.grow(geometry.size)
         store.write(0, code)
-        base = _map(caller, descriptor, geometry, unlocked=unlocked)
-        undo.append(_unmap(base, geometry.size))
         control = _control(geometry, code, base)
-        control.tid_offset = find_tid_offset(memory, pid, threads[:_SEARCHED])
-        control.rseq_offset = find_rseq_offset(memory, threads) if own_rings else 0
+        control.tid_offset = find_tid_offset(memory, pid, made.threads[:_SEARCHED])
+        control.rseq_offset = find_rseq_offset(memory, made.threads) if own_rings else 0
         control.pid = tid_inside(pid, pid)
         control.clock = find_clock(memory, maps)
         store.write(geometry.head_offset(0), _heads(geometry, base))
@@ -131,37 +135,26 @@ def create_arena(
         return arena
 
 
-def _is_ours(path: str) -> bool:
-    """Is this descriptor our memfd? A program may have closed it, and opened its own file."""
-    try:
-        return is_memfd(os.readlink(path))
-    except OSError:
-        return False
+class Made(NamedTuple):
+    """A memfd in the target that is mapped there, as large as an arena and empty.
+
+    descriptor  the target's own, and `own` is ours
+    base        where it is mapped
+    threads     some threads of the target, as they were then
+    """
+
+    descriptor: int
+    own: int
+    base: RemoteAddress
+    threads: list[Thread]
 
 
-def _open_memfd(pid: int, descriptor: int) -> FileStore:
-    """The new memfd. Raises Refused when the program has closed it, NotPermitted."""
-    try:
-        opened = open_descriptor(pid, descriptor)
-        if _is_ours(f"/proc/self/fd/{opened}") and not os.fstat(opened).st_size:
-            return FileStore(opened)
-        os.close(opened)
-    except FileNotFoundError:
-        pass
-    except PermissionError:
-        raise NotPermitted(why_not(pid)) from None
-    raise Refused(
-        f"process {pid} closed a descriptor that was made for the runtime; try again",
-        try_again=True,
-    )
-
-
-def _undo_all(pid: int, caller: Caller, descriptor: int, calls: Sequence[Call]) -> None:
-    _undo(caller, [*calls, *_close(pid, [descriptor])])
-
-
-def _undo(caller: Caller, calls: Sequence[Call]) -> None:
+def _undo(
+    pid: int, caller: Caller, descriptors: Sequence[int], base: RemoteAddress, size: int
+) -> None:
+    calls = [_unmap(base, size)] if base else []
     with contextlib.suppress(MarkerError):  # the first error is the one to be told
+        calls += _close(pid, descriptors)
         if calls:
             caller.run_alone(calls)
 
@@ -187,33 +180,73 @@ def _may_unlock(pid: int) -> bool:
     return True
 
 
-def _make_memfd(pid: int, caller: Caller, slots: int) -> tuple[int, list[Thread]]:
-    """A memfd in the target, whose table of descriptors has so many slots: its descriptor, of a
-    number out of the way where one can be had; and some of the target's threads.
+def make_mapping(
+    pid: int, caller: Caller, geometry: Geometry, slots: int, *, unlocked: bool
+) -> Made:
+    """A memfd in the target, whose table of descriptors has so many slots, of a number out of the
+    way where one can be had; mapped as an arena is. `unlocked` as in `_mapping`.
 
-    Alone, because a thread that closes descriptors which it does not know, and opens its own, could
-    give another file the number that is closed here.
+    All in one stop, because a thread that closes descriptors which it does not know, and opens its
+    own, could give another file the number of ours. Raises what `create_arena` raises, undone.
     """
     high = max(slots - _SLOTS_BELOW_END, 0)
-    calls = [
-        Call("memfd_create", SYS_MEMFD_CREATE, (Text(_NAME), _MFD_CLOEXEC)),
+    create = Call("memfd_create", SYS_MEMFD_CREATE, (Text(_NAME), _MFD_CLOEXEC))
+    away = (
         Call("fcntl(F_DUPFD)", SYS_FCNTL, (Result(0), _F_DUPFD_CLOEXEC, high)),
         Call("close", SYS_CLOSE, (Result(0),)),
-    ]
+    )
     try:
-        results, threads = caller.run_alone(calls)
+        return _made_by(pid, caller, geometry, [create, *away], unlocked=unlocked)
     except CallFailed as failed:
-        if failed.call is calls[1]:  # the limit of descriptors was lowered below `high`
-            return failed.results[0], caller.run_alone([])[1]
-        # A close that fails has closed all the same: only the copy is left.
-        _undo(caller, _close(pid, failed.results[1:]))
+        if failed.call is not away[0]:
+            raise
+    # the limit of descriptors was lowered below `high`
+    return _made_by(pid, caller, geometry, [create], unlocked=unlocked)
+
+
+def _made_by(
+    pid: int, caller: Caller, geometry: Geometry, makes: Sequence[Call], *, unlocked: bool
+) -> Made:
+    """What `make_mapping` makes, by these calls that make a memfd; the second of them, or else the
+    first, gives its descriptor."""
+    descriptor = Result(min(len(makes) - 1, 1))
+    grown, mapped = len(makes), len(makes) + 1
+    size = geometry.size
+    maps = _mapping(descriptor, mapped, geometry, unlocked=unlocked)
+    try:
+        results, threads = caller.run_alone([*makes, grow_memfd(descriptor, size), *maps])
+    except CallFailed as failed:
+        done = failed.results
+        base = RemoteAddress(done[mapped] if len(done) > mapped else 0)
+        # A close that fails has closed all the same: of two descriptors only the copy is left.
+        _undo(pid, caller, done[: descriptor.of + 1][-1:], base, size)
+        if len(done) > grown:
+            os.close(done[grown])
+        if len(done) == grown:
+            raise _why_not_grown(pid, size, failed) from None
         raise
-    return results[1], threads
+    return Made(results[descriptor.of], results[grown], RemoteAddress(results[mapped]), threads)
 
 
-def _map(caller: Caller, descriptor: int, geometry: Geometry, *, unlocked: bool) -> RemoteAddress:
-    """Map the arena, and in it the page that tells a fork's child, with what else is private of the
-    process. Raises CallFailed, undone.
+def _why_not_grown(pid: int, size: int, failed: CallFailed) -> MarkerError:
+    """Raises MarkerError where we lack descriptors or memory ourselves."""
+    if failed.error == errno.EBADF:
+        return Refused(
+            f"process {pid} closed a descriptor that was made for the runtime; try again",
+            try_again=True,
+        )
+    if failed.error in (errno.EACCES, errno.EPERM):
+        return NotPermitted(why_not(pid))
+    reason = os.strerror(failed.error)
+    refuse_own_shortage(OSError(failed.error, reason))
+    return MarkerError(f"cannot have {size >> 10} KiB for the runtime: {reason}")
+
+
+def _mapping(
+    descriptor: Result, first: int, geometry: Geometry, *, unlocked: bool
+) -> tuple[Call, ...]:
+    """Calls that map the arena, and in it the page that tells a fork's child, with what else is
+    private of the process. `first` is the number of the first of them, which says where.
 
     A process that locks what it maps (mlockall) would get every page of the arena at once, while it
     is stopped. Pages without access are not made, and `unlocked` they stay so until they are used.
@@ -222,28 +255,22 @@ def _map(caller: Caller, descriptor: int, geometry: Geometry, *, unlocked: bool)
     read_write, read_exec = _PROT_READ | _PROT_WRITE, _PROT_READ | _PROT_EXEC
     fixed_shared = _MAP_SHARED | _MAP_FIXED
     private = _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_FIXED
-    alive = Result(0, abi.ALIVE)
+    base, alive = Result(first), Result(first, abi.ALIVE)
     access = _PROT_NONE if unlocked else read_write
     unlock = (
-        Call("munlock", SYS_MUNLOCK, (Result(0), size)),
-        Call("mprotect", SYS_MPROTECT, (Result(0), size, read_write)),
+        Call("munlock", SYS_MUNLOCK, (base, size)),
+        Call("mprotect", SYS_MPROTECT, (base, size, read_write)),
     )
-    calls = [
+    return (
         Call("mmap", SYS_MMAP, (0, size, access, _MAP_SHARED, descriptor, 0)),
         *(unlock if unlocked else ()),
         # Not by mprotect, which a program may have forbidden itself (PR_SET_MDWE).
-        Call("mmap", SYS_MMAP, (Result(0), CODE_SIZE, read_exec, fixed_shared, descriptor, 0)),
+        Call("mmap", SYS_MMAP, (base, CODE_SIZE, read_exec, fixed_shared, descriptor, 0)),
         Call("mmap", SYS_MMAP, (alive, own, read_write, private, -1, 0)),
         Call("madvise", SYS_MADVISE, (alive, own, _MADV_WIPEONFORK)),
         # A core dump would have all of it, including rooms of rings that were never used.
-        Call("madvise", SYS_MADVISE, (Result(0), size, _MADV_DONTDUMP)),
-    ]
-    try:
-        return RemoteAddress(caller.run(calls)[0])
-    except CallFailed as failed:
-        if failed.results:
-            _undo(caller, [_unmap(failed.results[0], size)])
-        raise
+        Call("madvise", SYS_MADVISE, (base, size, _MADV_DONTDUMP)),
+    )
 
 
 def remove_unfinished(caller: Caller, left: Unfinished) -> None:

@@ -1,12 +1,15 @@
 """System calls made inside the target: by a borrowed thread, or in our own process by the caller.
 
 A `Call` may refer to the result of an earlier call of its list: a memfd is created and then mapped.
-x86-64 system call numbers are those of arch/x86/entry/syscalls/syscall_64.tbl.
+One thing in such a list is done by the controller itself, at its place among the calls: a new memfd
+is made as large as it has to be. x86-64 system call numbers are those of
+arch/x86/entry/syscalls/syscall_64.tbl.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Sequence
 from typing import Protocol
@@ -59,6 +62,17 @@ class Call(NamedTuple):
     number: int
     args: tuple[int | Result | Text, ...]
     file: FileId | None = None
+
+
+def grow_memfd(descriptor: Result, size: int) -> Call:
+    """In the place of a call: we open the memfd of ours that was just made, by this descriptor of
+    the target's, and make it so large. The result is a descriptor of our own, for the caller to
+    close. The target does not do it, because its limit of file sizes (RLIMIT_FSIZE) would kill it.
+
+    For `run_alone`. Fails with EBADF where the program has closed the descriptor, or opened a file
+    of its own there: another process may share its table.
+    """
+    return Call("growing the memfd", native.GROW_MEMFD, (descriptor, size))
 
 
 class Thread(NamedTuple):
@@ -134,12 +148,15 @@ class BorrowedThread:
         if status == native.CALL_FAILED:
             raise CallFailed(calls[report.index], report.error, results[: report.index])
         if status != native.OK:
+            for call, result in zip(calls, results, strict=True):
+                if call.number == native.GROW_MEMFD and result >= 0:
+                    os.close(result)
             raise explain_failure(self._target.pid, status, report)
         return results
 
 
 def _prepare(call: Call) -> native.NativeCall:
-    prepared = native.NativeCall(number=call.number)
+    prepared = native.NativeCall(number=call.number, result=-1)  # until it is made
     if call.file:
         prepared.device, prepared.inode = call.file
     args, refs = [0] * 6, [-1] * 6
@@ -184,11 +201,26 @@ class OwnThread:
             if call.file and file_at(f"/proc/self/fd/{args[0]}") != call.file:
                 results.append(0)
                 continue
-            result, error = _system_call(call.number, args)
+            own = call.number == native.GROW_MEMFD
+            result, error = _grow(*args) if own else _system_call(call.number, args)
             if result < 0:
                 raise CallFailed(call, error, results)
             results.append(result)
         return results
+
+
+def _grow(descriptor: int, size: int) -> tuple[int, int]:
+    """`grow_memfd` of a descriptor of our own: a copy of it, and an error where that is -1."""
+    try:
+        opened = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        return -1, error.errno or errno.EBADF
+    try:
+        os.ftruncate(opened, size)
+    except OSError as error:
+        os.close(opened)
+        return -1, error.errno or errno.EBADF
+    return opened, 0
 
 
 def _own_argument(

@@ -41,6 +41,7 @@ NONE = 4
 
 MAX_EDIT = 16
 CALL_TEXT = 64
+GROW_MEMFD = (1 << 64) - 1
 
 
 HOLD_ROOM = 160

@@ -197,7 +197,7 @@ SCENARIOS = {
             _repair,
             (BY_BREAKPOINT,),
         ),
-        Scenario("repair of an arena", _left_by("first use, stop", "store: grown", 1), _repair),
+        Scenario("repair of an arena", _left_by("first use, stop", "borrow: grown", 1), _repair),
         Scenario(
             "repair of a mapped arena",
             _left_by("first use, stop", "memory: write", 1),

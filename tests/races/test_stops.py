@@ -14,9 +14,9 @@ from tests.support.programs import ROOT, make
 pytestmark = [pytest.mark.races, pytest.mark.live]
 
 STOPS_AND_BORROWINGS = {
-    "first use, stop": (3, 2),  # to make a memfd, to map it, to switch
-    "first use, membarrier": (2, 3),
-    "first use, breakpoints": (3, 4),  # and twice to ask for the action for SIGTRAP and to set it
+    "first use, stop": (2, 1),  # to make and map a memfd, and to switch
+    "first use, membarrier": (1, 2),
+    "first use, breakpoints": (2, 3),  # and twice to ask for the action for SIGTRAP and to set it
     "on, stop": (1, 0),
     "on, membarrier": (0, 1),
     "jump to int3, stop": (1, 2),

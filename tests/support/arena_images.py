@@ -14,7 +14,7 @@ import markerjit.abi as abi
 from markerjit.abi import ALIVE, CONTROL, Control
 from markerjit.arena import create
 from markerjit.arena.arena import Arena
-from markerjit.arena.store import MemoryStore
+from markerjit.arena.store import FileStore, MemoryStore
 from markerjit.arena.versions import control_of, layout_of
 from markerjit.memory import Memory
 from markerjit.model import RemoteAddress
@@ -50,12 +50,12 @@ def load_image(version: int) -> Image:
 def put_into(pid: int, memory: Memory, caller: Caller, image: Image) -> Arena:
     """The same arena in a process, by the calls with which ours is made: as if a controller of that
     version had put it there. Its handler of breakpoints is not installed."""
-    descriptor, _ = create._make_memfd(pid, caller, slots=0)
-    store = create._open_memfd(pid, descriptor)
-    store.grow(image.size)
+    geometry = image.arena().geometry
+    assert geometry.size == image.size
+    _, own, base, _ = create.make_mapping(pid, caller, geometry, slots=0, unlocked=False)
+    store = FileStore(own)
     for offset, data in image.pieces:
         store.write(offset, data)
-    base = create._map(caller, descriptor, image.arena().geometry, unlocked=False)
     arena = Arena(pid, base, store, image.size)
     _move(arena, base - image.base)
     arena.control.write("pid", pid)

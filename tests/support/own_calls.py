@@ -45,7 +45,10 @@ class FailingThread(OwnThread):
                 if call.number == SYS_CLOSE:
                     super().run([call._replace(args=args)])
                 raise CallFailed(call, errno.ENOMEM, results)
-            results += super().run([call._replace(args=args)])
+            try:
+                results += super().run([call._replace(args=args)])
+            except CallFailed as failed:
+                raise CallFailed(call, failed.error, results) from None
             if call.number == SYS_MMAP:
                 self.mapped[results[-1]] = max(args[1], self.mapped.get(results[-1], 0))
             if call.number == SYS_MUNMAP:

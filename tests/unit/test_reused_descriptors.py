@@ -61,7 +61,7 @@ def check_still_open(numbers: set[int], own_file: int) -> None:
         os.close(number)
 
 
-@pytest.mark.parametrize("fail_at", [2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("fail_at", [2, 3, 4, 5, 6, 7, 8])
 def test_undoing_a_creation_closes_no_file_of_the_program(
     build: Path,
     memory: ProcessMemory,

@@ -4,9 +4,16 @@
 #define _GNU_SOURCE
 #include "borrow.h"
 #include "lay.h"
+#include "race.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#define MEMFD "/memfd:" MJ_ARENA_NAME " (deleted)"
 
 static uint64_t argument(const struct mj_call *calls, uint32_t index, int i) {
     const int8_t ref = calls[index].refs[i];
@@ -15,16 +22,54 @@ static uint64_t argument(const struct mj_call *calls, uint32_t index, int i) {
     return calls[index].args[i] + (refers ? (uint64_t)calls[ref].result : 0);
 }
 
+#define PATH_ROOM 96
+
+static void path_of(const struct borrowed *borrowed, uint64_t descriptor, char path[PATH_ROOM]) {
+    snprintf(path, PATH_ROOM, "/proc/%d/task/%d/fd/%d", borrowed->target->pid,
+             borrowed->stopped.threads[0].tid, (int)descriptor);
+}
+
 static int is_passed_over(const struct borrowed *borrowed, const struct mj_call *call,
                           uint64_t descriptor) {
     struct stat found;
-    char path[96];
+    char path[PATH_ROOM];
 
     if (!call->inode)
         return 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/fd/%d", borrowed->target->pid,
-             borrowed->stopped.threads[0].tid, (int)descriptor);
+    path_of(borrowed, descriptor, path);
     return stat(path, &found) || found.st_dev != call->device || found.st_ino != call->inode;
+}
+
+/* What we opened is a memfd of ours, and still empty. */
+static int is_new_memfd(int opened) {
+    char path[PATH_ROOM], link[sizeof MEMFD];
+    struct stat about;
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", opened);
+    return readlink(path, link, sizeof link) == (ssize_t)sizeof MEMFD - 1 &&
+           !memcmp(link, MEMFD, sizeof MEMFD - 1) && !fstat(opened, &about) && !about.st_size;
+}
+
+/* MJ_GROW_MEMFD: our descriptor, or an errno below 0. */
+static int64_t grow_memfd(const struct borrowed *borrowed, uint64_t descriptor, uint64_t size) {
+    char path[PATH_ROOM];
+    int error = 0;
+
+    path_of(borrowed, descriptor, path);
+    /* It may be another file by now: nothing is waited for, and no terminal becomes ours. */
+    const int opened = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+    if (opened < 0)
+        return errno == ENOENT ? -EBADF : -errno;
+    if (!is_new_memfd(opened))
+        error = EBADF;
+    else if (ftruncate(opened, (off_t)size))
+        error = errno;
+    MJ_RACE("borrow: grown");
+    if (!error)
+        return opened;
+    close(opened);
+    return -error;
 }
 
 static int make_calls(struct borrowed *borrowed, struct mj_call *calls, uint32_t count) {
@@ -43,7 +88,10 @@ static int make_calls(struct borrowed *borrowed, struct mj_call *calls, uint32_t
                 return MJ_GONE; /* its frame is there: nothing else can be the reason */
             args[calls[i].text_arg - 1] = borrowed->frame.start;
         }
-        status = borrow_call(borrowed, calls[i].number, args, &calls[i].result);
+        if (calls[i].number == MJ_GROW_MEMFD)
+            calls[i].result = grow_memfd(borrowed, args[0], args[1]);
+        else
+            status = borrow_call(borrowed, calls[i].number, args, &calls[i].result);
         if (status == MJ_OK && calls[i].result < 0 && calls[i].result > -4096) {
             borrowed->report->index = i;
             borrowed->report->error = (int)-calls[i].result;

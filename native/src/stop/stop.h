@@ -103,6 +103,13 @@ struct mj_call {
     char text[MJ_CALL_TEXT];
 };
 
+/* In the place of a system call's number: something that we do ourselves, while the thread is
+   borrowed. args[0] is its descriptor of a new memfd of ours. We open that, make it args[1] bytes
+   large, and the result is our own descriptor of it. The thread does not do it, because the
+   target's limit of file sizes (RLIMIT_FSIZE) would kill it. -EBADF where the program has closed
+   the descriptor, or put a file of its own there: another process may share the table. */
+#define MJ_GROW_MEMFD (~0ul)
+
 struct mj_thread {
     int32_t tid;
     int32_t reserved;
