@@ -28,7 +28,7 @@ from markerjit.arena.facts import (
 from markerjit.arena.find import Unfinished, memfd_at
 from markerjit.arena.hashes import image_id
 from markerjit.arena.needed import UNLOCKED
-from markerjit.arena.store import FileStore
+from markerjit.arena.store import FileStore, reason
 from markerjit.errors import (
     MarkerError,
     NotPermitted,
@@ -229,7 +229,7 @@ def _made_by(
 
 
 def _why_not_grown(pid: int, size: int, failed: CallFailed) -> MarkerError:
-    """Raises MarkerError where we lack descriptors or memory ourselves."""
+    """Raises MarkerError where we lack descriptors ourselves."""
     if failed.error == errno.EBADF:
         return Refused(
             f"process {pid} closed a descriptor that was made for the runtime; try again",
@@ -237,9 +237,10 @@ def _why_not_grown(pid: int, size: int, failed: CallFailed) -> MarkerError:
         )
     if failed.error in (errno.EACCES, errno.EPERM):
         return NotPermitted(why_not(pid))
-    reason = os.strerror(failed.error)
-    refuse_own_shortage(OSError(failed.error, reason))
-    return MarkerError(f"cannot have {size >> 10} KiB for the runtime: {reason}")
+    error = OSError(failed.error, os.strerror(failed.error))
+    if failed.error in (errno.EMFILE, errno.ENFILE):
+        refuse_own_shortage(error)
+    return MarkerError(f"cannot have {size >> 10} KiB for the runtime: {reason(error)}")
 
 
 def _mapping(

@@ -4,22 +4,47 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from markerjit.abi import EditEntry
 from markerjit.model import Edit, RemoteAddress
 
+if TYPE_CHECKING:  # what only looks at a journal packs nothing
+    from markerjit.runs import Run
+
 _EDIT = struct.Struct("<QBBBBBB2x16s16s")
 SIZE = _EDIT.size
+ADDRESS = Edit._fields.index("address")
+"""The column of a run of edits."""
 
 
 def pack(edits: Sequence[Edit]) -> bytearray:
-    """All edits, one behind the other."""
-    pack_edit = _EDIT.pack
+    """All edits, one behind the other. The addresses of those that are alike are filled in
+    together."""
+    from markerjit.runs import Run, parts_of
+
     return bytearray().join(
+        _pack_run(part) if isinstance(part, Run) else _pack_each(part) for part in parts_of(edits)
+    )
+
+
+def _pack_each(edits: Iterable[Edit]) -> bytes:
+    pack_edit = _EDIT.pack
+    return b"".join(
         pack_edit(address, len(new), step, code, again, store, early, old, new)
         for address, old, new, _, code, step, again, store, early in edits
     )
+
+
+def _pack_run(run: Run[Edit]) -> bytearray:
+    """Edits that differ in their addresses alone."""
+    from array import array  # most switches have few edits
+
+    packed = bytearray(_pack_each([run.first])) * len(run)
+    words = memoryview(packed).cast("Q")
+    words[:: SIZE // words.itemsize] = memoryview(array("Q", run.columns[ADDRESS]))
+    return packed
 
 
 def unpack(packed: bytes) -> list[Edit]:

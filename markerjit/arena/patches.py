@@ -6,7 +6,8 @@ code says which of the two it is. Entries stay: a thread may be on its way here,
 fork shares the table and may still have the code. docs/decisions/0019-one-table-of-patches.md
 
 A hundred thousand heads are written like one: the pages of the table that have them are read, and
-written again where they were changed, pages that follow each other at once.
+written again where they were changed, pages that follow each other at once. The native part does it
+for many (patch_copy.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from markerjit.abi import Geometry, Part, PatchEntry
 from markerjit.arena.control import ControlBlock
@@ -24,9 +26,14 @@ from markerjit.errors import Refused
 from markerjit.model import Mode, RemoteAddress
 from markerjit.tuples import NamedTuple
 
+if TYPE_CHECKING:  # for many heads at once
+    from markerjit.arena.patch_copy import PatchCopy
+
 _PER_CHUNK = 64
 _MOST_CHUNKS = 256
 """Chunks that are read or written at once."""
+_MANY = 512
+"""Heads, or addresses, that the native part puts into the table."""
 _FURTHEST = 1 << 13
 """Entries that are looked at for one address: a hostile table has no free place."""
 _MODES = tuple(Mode)
@@ -155,8 +162,11 @@ class Patches:
             self._pages = pages
             return
         self._entered = ()
+        if self._is_native(len(heads)):
+            self._put_many(heads)
+            return
         used = before = int(self._control.now().patches_used)
-        room = self._part.entries // 4 * 3
+        room = self._room
         shared: tuple[object, ...] = ()  # by most heads
         entry = expected = b""
         starts = pages.starts([head.address for head in heads])
@@ -171,12 +181,51 @@ class Patches:
                 continue
             used += 1
             if index is None or used > room:
-                raise Refused(f"the arena has room for {room} places that are switched")
+                raise self._full()
             pages.add(index, head.address, entry)
         if used != before:
             self._control.write("patches_used", used)
         self._write(pages)
+        self._pages = pages
         self._entered = heads
+
+    @property
+    def _room(self) -> int:
+        return self._part.entries // 4 * 3
+
+    def _is_native(self, count: int) -> bool:
+        """Whether so many are put into the table by the native part, which knows our version, and a
+        file."""
+        is_ours = self._keeps and self._part.entry_size == _WHOLE.size
+        return count >= _MANY and is_ours and isinstance(self._store, FileStore)
+
+    def _copy(self) -> PatchCopy:
+        from markerjit.arena.patch_copy import PatchCopy
+
+        assert isinstance(self._store, FileStore)
+        return PatchCopy(self._store, self._part)
+
+    def _put_many(self, heads: Sequence[Head]) -> None:
+        before = int(self._control.now().patches_used)
+        with self._copy() as copy:
+            used = copy.enter(_packed_all(heads), before, self._room)
+            if not isinstance(used, int):
+                raise self._full() if used.head is None else self._led_elsewhere(heads[used.head])
+            if used != before:
+                self._control.write("patches_used", used)
+            self._write(copy)
+        self._pages = self.look()
+        self._entered = heads
+
+    def _full(self) -> Refused:
+        return Refused(f"the arena has room for {self._room} places that are switched")
+
+    def _led_elsewhere(self, head: Head) -> Refused:
+        return Refused(
+            f"a breakpoint at {head.address:#x} led to code that process {self._pid} has "
+            "unloaded since, and a child of it may still have that code; switch without "
+            "breakpoints, or restart the process"
+        )
 
     def have_planted(self, breakpoints: Sequence[tuple[RemoteAddress, RemoteAddress]]) -> bool:
         """Whether breakpoints of ours stand at these addresses, and lead to these bodies."""
@@ -195,14 +244,22 @@ class Patches:
         with the journal open, or as it was just seen."""
         if not planted and not removed:
             return
-        pages = self._held()
-        for addresses, stands in ((planted, 1), (removed, 0)):
-            for address in addresses:
-                index, is_new = pages.find(address)
-                if index is not None and not is_new:
-                    pages.set(index, _PLANTED, bytes([stands]))
-        before = self.changed
-        self._write(pages)
+        pages, before = self._held(), self.changed
+        if self._is_native(len(planted) + len(removed)):
+            with self._copy() as copy:
+                for addresses, stands in ((planted, True), (removed, False)):
+                    if addresses:
+                        copy.mark(addresses, planted=stands)
+                self._write(copy)
+            self._pages = self.look()
+        else:
+            for addresses, stands in ((planted, True), (removed, False)):
+                for address in addresses:
+                    index, is_new = pages.find(address)
+                    if index is not None and not is_new:
+                        pages.set(index, _PLANTED, bytes([stands]))
+            self._write(pages)
+            self._pages = pages
         if self._heads_at == before:
             self._heads_at = self.changed
 
@@ -221,16 +278,13 @@ class Patches:
                 pages.set(index, _SIZE, b"\0")
                 pages.set(index, _PLANTED, b"\0")
         self._write(pages)
+        self._pages = pages
 
     def _renew(self, pages: Pages, index: int, head: Head) -> None:
         before = pages.packed(index)
         body, gone, planted = _of_breakpoint(before)
         if head.body and body not in (0, head.body):
-            raise Refused(
-                f"a breakpoint at {head.address:#x} led to code that process {self._pid} has "
-                "unloaded since, and a child of it may still have that code; switch without "
-                "breakpoints, or restart the process"
-            )
+            raise self._led_elsewhere(head)
         after = _packed(head, head.body or body, not head.body and gone, planted)[: len(before)]
         if after != before:
             pages.set(index, 0, after)
@@ -245,12 +299,11 @@ class Patches:
         self._pages = None  # until it is written what is changed in them
         return pages
 
-    def _write(self, pages: Pages) -> None:
-        if pages.is_dirty:
+    def _write(self, pages: Pages | PatchCopy) -> None:
+        if pages.is_changed:
             self._seen = (self._seen + 1) % (1 << 32)
             self._control.write("patches_changed", self._seen)
             pages.write()
-        self._pages = pages
 
 
 class Pages:
@@ -279,7 +332,7 @@ class Pages:
         self._tries = min(part.entries, _FURTHEST)
 
     @property
-    def is_dirty(self) -> bool:
+    def is_changed(self) -> bool:
         """Whether there is something to be written."""
         return bool(self._dirty or self._new)
 
@@ -423,6 +476,27 @@ def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 def mode_of(entry: PatchEntry) -> Mode | None:
     """How the head of an entry is opened; None for a way that we do not know."""
     return _MODES[entry.mode - 1] if 0 < entry.mode <= len(_MODES) else None
+
+
+def _packed_all(heads: Sequence[Head]) -> bytearray:
+    """All of them, one behind the other. Those that are alike are filled in by columns."""
+    from array import array
+
+    from markerjit.runs import Run, parts_of
+
+    packed = bytearray()
+    for part in parts_of(heads):
+        if isinstance(part, Run):
+            entries = bytearray(_packed(part.first, part.first.body)) * len(part)
+            words = memoryview(entries).cast("Q")
+            for field, place in (("address", 0), ("body", _BODY)):
+                column = part.columns.get(Head._fields.index(field))
+                if column is not None:
+                    words[place // 8 :: _WHOLE.size // 8] = memoryview(array("Q", column))
+            packed += entries
+        else:
+            packed += b"".join(_packed(head, head.body) for head in part)
+    return packed
 
 
 def _of_breakpoint(entry: bytes) -> tuple[int, int, int]:

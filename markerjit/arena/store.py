@@ -62,7 +62,7 @@ class FileStore:
                 os.ftruncate(descriptor, size)
         except OSError as error:
             raise MarkerError(
-                f"cannot have {size >> 10} KiB for the runtime: {_reason(error)}"
+                f"cannot have {size >> 10} KiB for the runtime: {reason(error)}"
             ) from error
 
     def release(self, offset: int, size: int) -> None:
@@ -89,6 +89,10 @@ class FileStore:
                 yield at, min(hole, end)
             at = hole
 
+    def fileno(self) -> int:
+        """The descriptor, for the native part."""
+        return self._open()
+
     def close(self) -> None:
         """Close the descriptor. From now on everything here raises MarkerError: the number may be
         that of another file soon. May be called again."""
@@ -106,10 +110,11 @@ class FileStore:
 
 
 def _not_written(size: int, error: OSError) -> MarkerError:
-    return MarkerError(f"cannot write {size} bytes into the runtime's memory: {_reason(error)}")
+    return MarkerError(f"cannot write {size} bytes into the runtime's memory: {reason(error)}")
 
 
-def _reason(error: OSError) -> str:
+def reason(error: OSError) -> str:
+    """Why memory of an arena could not be had, or written."""
     limit = "is the memory of our control group used up?"
     if error.errno == errno.EFBIG:
         limit = "our own limit of file sizes (ulimit -f) holds for it"

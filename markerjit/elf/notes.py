@@ -11,8 +11,8 @@ because a system call for each of ten thousand notes would take longer than ever
 A program may have a hundred thousand notes, most of which differ only in their addresses. So what
 was decoded from some bytes is kept for the next note with the same bytes, and the next notes are
 compared with the ones that are known before they are taken apart: some hundred at once, column by
-column, and one by one where these differ in more. Notes that are alike are one value, with a row of
-addresses for each.
+column, and one by one where these differ in more. Notes that are alike are one value, with columns
+of their addresses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from markerjit.elf.format import parse_format
 from markerjit.elf.image import PF_W, PF_X, Image, Segment
 from markerjit.elf.rawnotes import iterate_notes, more_notes, parse_note
 from markerjit.errors import BadNote, MemoryFault
-from markerjit.model import CType, Kind, Signature, TypeClass, new
+from markerjit.model import CType, Kind, Signature, TypeClass
 from markerjit.tuples import NamedTuple
 
 OWNER = b"markerjit\0"
@@ -119,19 +119,24 @@ class Note(NamedTuple):
         return self.signature.args
 
 
-class Row(NamedTuple):
-    """The part of a note that differs where notes are alike, with the note's own address."""
+class Columns(NamedTuple):
+    """The parts of notes that differ where notes are alike, with the notes' own addresses: a list
+    for each part, which has it of each note."""
 
-    note: int
-    site: int
-    body: int
-    end: int
-    line: int
+    note: list[int]
+    site: list[int]
+    body: list[int]
+    end: list[int]
+    line: list[int]
+
+    def part(self, indices: Sequence[int]) -> Columns:
+        """The same of some of the notes, in their order."""
+        return Columns(*([column[index] for index in indices] for column in self))
 
 
 class AlikeNotes(NamedTuple):
-    """Notes of a marker that are alike, but for their rows. The fields are those of `Note`. Notes
-    of sentinels have the same body."""
+    """Notes of a marker that are alike, but for their columns. The fields are those of `Note`.
+    Notes of sentinels have the same body."""
 
     signature: Signature
     kind: Kind
@@ -139,12 +144,12 @@ class AlikeNotes(NamedTuple):
     file: str
     slot: int
     preserving: bool
-    rows: list[Row]
+    columns: Columns
 
     def notes(self) -> Iterator[tuple[int, Note]]:
         """The notes, each behind its address."""
-        signature, kind, has_inline, file, slot, preserving, rows = self
-        for at, site, body, end, line in rows:
+        signature, kind, has_inline, file, slot, preserving, columns = self
+        for at, site, body, end, line in zip(*columns, strict=True):
             yield (
                 at,
                 Note(signature, kind, has_inline, file, line, site, body, end, slot, preserving),
@@ -171,7 +176,7 @@ def read_alike(image: Image) -> tuple[tuple[AlikeNotes, ...], tuple[BadNote, ...
 
 class _Description:
     """The facts of a note besides its addresses: name, kind, whether the body is inline, whether
-    its call preserves registers, types; and the rows of its notes, by the rest of what they may
+    its call preserves registers, types; and the columns of its notes, by the rest of what they may
     share."""
 
     def __init__(
@@ -181,7 +186,7 @@ class _Description:
         self.kind = kind
         self.has_inline = has_inline
         self.preserving = preserving
-        self.rows: dict[tuple[tuple[str, str], int, int], list[Row]] = {}
+        self.columns: dict[tuple[tuple[str, str], int, int], Columns] = {}
         self._signatures: dict[str, Signature] = {}
         self._args = args
 
@@ -345,10 +350,11 @@ class _Reader:
         ):
             return False
         shared = texts, slot, 0
-        rows = description.rows.get(shared)
-        if rows is None:
+        columns = description.columns.get(shared)
+        if columns is None:
             return False
-        rows.extend(map(new, repeat(Row), zip(places, sites, bodies, ends, lines, strict=True)))
+        for column, values in zip(columns, (places, sites, bodies, ends, lines), strict=True):
+            column += values
         return True
 
     def _add(
@@ -378,24 +384,28 @@ class _Reader:
         ):
             self._check_addresses(description, site, body, end, slot)
         shared = texts, slot, body if description.kind is Kind.SENTINEL else 0
-        rows = description.rows.get(shared)
-        if rows is None:
-            rows = self._begin(description, texts, slot)
-            description.rows[shared] = rows
-        rows.append(new(Row, (at, site, body, end, line)))
+        columns = description.columns.get(shared)
+        if columns is None:
+            columns = self._begin(description, texts, slot)
+            description.columns[shared] = columns
+        columns.note.append(at)
+        columns.site.append(site)
+        columns.body.append(body)
+        columns.end.append(end)
+        columns.line.append(line)
 
-    def _begin(self, description: _Description, texts: tuple[str, str], slot: int) -> list[Row]:
-        """The rows of the next notes of a description with these texts and this slot. Raises
+    def _begin(self, description: _Description, texts: tuple[str, str], slot: int) -> Columns:
+        """The columns of the next notes of a description with these texts and this slot. Raises
         BadNote for a format that cannot be parsed."""
         format_, file = texts
-        rows: list[Row] = []
+        columns = Columns([], [], [], [], [])
         self.alike.append(
             AlikeNotes(
                 description.signature(format_), description.kind, description.has_inline,
-                file, slot, description.preserving, rows,
+                file, slot, description.preserving, columns,
             )
         )  # fmt: skip
-        return rows
+        return columns
 
     def _check_addresses(
         self, description: _Description, site: int, body: int, end: int, slot: int

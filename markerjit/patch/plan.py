@@ -20,12 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import repeat, takewhile
+from itertools import chain, pairwise, repeat, takewhile
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from markerjit.abi import PROBE_COUNTED
+from markerjit.arena.pack import ADDRESS
 from markerjit.arena.patches import Head, PatchKind
 from markerjit.errors import Reason, shown
 from markerjit.model import Change, Edit, Mode, RemoteAddress, Site, new
@@ -37,7 +38,6 @@ from markerjit.patch.slots import (
     SLOT_PROBE,
     SLOT_TAKES,
 )
-from markerjit.patch.steps import Step, steps_of
 from markerjit.patch.switchable import (
     NOTHING,
     Carry,
@@ -49,9 +49,13 @@ from markerjit.patch.switchable import (
 )
 from markerjit.printable import counted
 from markerjit.quiesce.strategies import STOP, Strategy
-from markerjit.sites.lots import Lots
+from markerjit.runs import MANY, Run, Runs, parts_of
+from markerjit.sites.lots import Lot, Lots
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import RETURN, reach_of
+
+if TYPE_CHECKING:
+    from markerjit.patch.steps import Step
 
 __all__ = [
     "Binding",
@@ -60,16 +64,18 @@ __all__ = [
     "Plan",
     "Refusal",
     "SiteState",
+    "addresses_of",
     "by_slot",
     "complete",
     "plan_off",
     "plan_on",
 ]
 
-T = TypeVar("T")
-_STEP = attrgetter("step")
+T = TypeVar("T", bound=tuple[object, ...])
 _ADDRESS = attrgetter("address")
 _EARLY = attrgetter("early")
+_STEP = attrgetter("step")
+_PLACE = attrgetter("step", "address")
 _SLOT_OF_STATE = attrgetter("site.body.slot")
 _MARKER_OF_STATE = attrgetter("site.signature.name")
 _CODE_MODE = attrgetter("code_mode")
@@ -79,6 +85,7 @@ _HOLE = attrgetter("site.body.hole")
 _WORD = 8
 _MOST_RAISED = (1 << 8 * SEMAPHORE_SIZE) - 1
 _HEAD_ONLY = (PatchKind.HEAD, 0, 0)
+_HEAD_ADDRESS, _HEAD_BODY = map(Head._fields.index, ("address", "body"))
 
 
 class Plan(NamedTuple):
@@ -98,24 +105,31 @@ class Plan(NamedTuple):
     """
 
     title: str
-    edits: tuple[Edit, ...]
+    edits: Sequence[Edit]
     strategy: Strategy = STOP
     traps: tuple[tuple[RemoteAddress, RemoteAddress], ...] = ()
     needs_runtime: bool = False
     untraps: tuple[RemoteAddress, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     modes: Mapping[RemoteAddress, Mode | None] = MappingProxyType({})
-    heads: tuple[Head, ...] = ()
+    heads: Sequence[Head] = ()
     carries: bool = False
     token: int = 0
 
     @property
     def changes(self) -> int:
         """The number of edits that change something; the others are only compared."""
-        return sum(edit.old != edit.new for edit in self.edits)
+        return sum(
+            len(part) * (part.first.old != part.first.new)
+            if isinstance(part, Run)
+            else sum(edit.old != edit.new for edit in part)
+            for part in parts_of(self.edits)
+        )
 
     def steps(self) -> Iterator[Step]:
         """The steps of the plan in order (steps.py)."""
+        from markerjit.patch.steps import steps_of  # for those who look at a plan
+
         return steps_of(
             self.edits, self.strategy,
             heads=len(self.heads), traps=len(self.traps), needs_runtime=self.needs_runtime,
@@ -132,6 +146,14 @@ class Plan(NamedTuple):
         rows = (step._repr_cells_() for step in self.steps())
         remarks = [f"left out: {marker.sentence}" for marker in self.left_out]
         return html_table(rows, caption=self.title, remarks=remarks)
+
+
+def addresses_of(edits: Sequence[Edit]) -> list[int]:
+    """The addresses of all edits, in order."""
+    addresses: list[int] = []
+    for part in parts_of(edits):
+        addresses += part.columns[ADDRESS] if isinstance(part, Run) else map(_ADDRESS, part)
+    return sorted(addresses)
 
 
 class Alike(NamedTuple):
@@ -182,6 +204,7 @@ def plan_on(
     traps: list[tuple[RemoteAddress, RemoteAddress]] = []
     modes_after: dict[RemoteAddress, Mode | None] = {}
     heads: list[Head] = []
+    many: list[Sequence[Head]] = []
     ways_before: object = None  # of the site before, which most sites are like
     mode_before: Mode | None = None
     chosen: Mode | Refusal = Mode.INT3
@@ -205,13 +228,10 @@ def plan_on(
         if form.head:
             if body.covers:
                 heads += heads_of(site, chosen)
+            elif lot.size < MANY:
+                heads += _heads_of_lot(lot, chosen, by_trap=by_trap)
             else:
-                after = form.ways[chosen]
-                bodies = lot.entries if by_trap else repeat(RemoteAddress(0), lot.size)
-                heads += [
-                    new(Head, (address, form.head, after, chosen, body.slot, entry, *_HEAD_ONLY))
-                    for address, entry in zip(lot.addresses, bodies, strict=True)
-                ]
+                many.append(_heads_of_lot(lot, chosen, by_trap=by_trap))
     modes_after |= {state.site.address: None for state in carried.closed}
     every += carried.closed
     context = Context(strategy, own, handler=bool(traps) or _any_breakpoint(every))
@@ -230,21 +250,46 @@ def plan_on(
         _title("on", states), edits, strategy, tuple(traps), bindings is None,
         untraps=_untraps(every, {address for address, _ in traps}), left_out=left_out,
         modes=_modes_of(states, modes_after) if carried != NOTHING else modes_after,
-        heads=tuple(heads), carries=carried != NOTHING, token=carried.token,
+        heads=_together([heads, *many]), carries=carried != NOTHING, token=carried.token,
     )  # fmt: skip
 
 
-def _with_guards(states: Sequence[SiteState], edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
-    """The edits, with guards behind those that are written early."""
+def _with_guards(states: Sequence[SiteState], edits: Sequence[Edit]) -> Sequence[Edit]:
+    """The edits, with guards behind those that are written early. These are no runs: they are of
+    slots."""
     first = sum(1 for _ in takewhile(_EARLY, edits))
     step = edits[min(first, len(edits) - 1)].step
-    return *edits[:first], *_guards(states, edits, step), *edits[first:]
+    guards = tuple(_guards(states, edits, step))
+    if not isinstance(edits, Runs):
+        return *edits[:first], *guards, *edits[first:]
+    early = [*takewhile(lambda part: part[0].early, edits.parts)]
+    return Runs([*early, guards, *edits.parts[len(early) :]])
+
+
+def _heads_of_lot(lot: Lot, mode: Mode, *, by_trap: bool) -> Run[Head]:
+    """The same of sites that a compiler prepared. Those that a breakpoint opens are told their
+    bodies."""
+    form, slot = lot.first.form, lot.first.body.slot
+    none = RemoteAddress(0)
+    head = Head(none, form.head, form.ways[mode], mode, slot, none, *_HEAD_ONLY)
+    columns: dict[int, Sequence[object]] = {_HEAD_ADDRESS: lot.addresses}
+    if by_trap:
+        columns[_HEAD_BODY] = lot.entries
+    return Run(head, columns)
+
+
+def _together(parts: Sequence[Sequence[T]]) -> Sequence[T]:
+    """The values of some sequences, as a tuple where none of them is a run."""
+    if any(isinstance(part, Run) for part in parts):
+        return Runs(parts)
+    return tuple(chain.from_iterable(parts))
 
 
 def _guards(states: Sequence[SiteState], edits: Sequence[Edit], step: int) -> Iterator[Edit]:
     """Slots' data that the plan leaves as it is, as edits that change nothing. Without them an
     object that was loaded anew, at the same address, would get a probe without its data."""
-    changed = {edit.address for edit in edits if not edit.code}
+    single = [part for part in parts_of(edits) if not isinstance(part, Run)]  # runs are of code
+    changed = {edit.address for part in single for edit in part if not edit.code}
     for state in _slot_states(states):
         address = RemoteAddress(state.site.slot + SLOT_DATA)
         if address not in changed:
@@ -325,27 +370,32 @@ def complete(plan: Plan, bindings: Mapping[RemoteAddress, Binding]) -> Plan:
         words[slot + SLOT_PROBE] = binding.probe
         words[slot + SLOT_DATA] = binding.data
         words[slot + SLOT_TAKES] = binding.takes
-    edits = tuple(
-        edit if edit.new else edit._replace(new=words[edit.address].to_bytes(8, "little"))
-        for edit in plan.edits
-    )
-    return plan._replace(edits=edits, needs_runtime=False)
+    parts = [
+        part if isinstance(part, Run) else [_completed(edit, words) for edit in part]
+        for part in parts_of(plan.edits)
+    ]
+    return plan._replace(edits=_together(parts), needs_runtime=False)
 
 
-def _edits(groups: Iterable[Iterable[Alike]], context: Context) -> tuple[Edit, ...] | Refusal:
+def _completed(edit: Edit, words: Mapping[int, int]) -> Edit:
+    return edit if edit.new else edit._replace(new=words[edit.address].to_bytes(8, "little"))
+
+
+def _edits(groups: Iterable[Iterable[Alike]], context: Context) -> Sequence[Edit] | Refusal:
     """The edits of the groups, one group after the other; inside a group all first steps, then all
     second ones, each in the order of addresses."""
-    edits: list[Edit] = []
+    parts: list[Sequence[Edit]] = []
     step = 0
     words: dict[tuple[bool, bool], tuple[object, ...]] = {}
     for group in groups:
-        of_group: list[Edit] = []
+        of_group: list[Sequence[Edit]] = []
+        single: list[Edit] = []
         for change, addresses in group:
             address, old, bytes_after, what, code, quiet, _, early = change
             of_word = words.get((quiet, early))
             if of_word and _is_word(change):
                 word = (address, old, bytes_after, what, code, step, *of_word)
-                of_group.append(new(Edit, word))
+                single.append(new(Edit, word))
                 continue
             planned = plan_change(change, context)
             if isinstance(planned, Refusal):
@@ -356,12 +406,28 @@ def _edits(groups: Iterable[Iterable[Alike]], context: Context) -> tuple[Edit, .
                 _, old, bytes_after, what, code, of_change, *flags = edit
                 fields = (old, bytes_after, what, code, step + of_change, *flags)
                 away = edit.address - change.address
-                of_group += [new(Edit, (address + away, *fields)) for address in addresses]
-        of_group.sort(key=_ADDRESS)
-        of_group.sort(key=_STEP)  # stable; two sorts by a number take less than one by both
-        edits += of_group
-        step = edits[-1].step + 1 if edits else 0
-    return tuple(edits)
+                if len(addresses) >= MANY:
+                    places = sorted(address + away for address in addresses)
+                    of_group.append(Run(new(Edit, (places[0], *fields)), {ADDRESS: places}))
+                else:
+                    single += [new(Edit, (address + away, *fields)) for address in addresses]
+        in_order = _in_order([*of_group, *([single] if single else [])])
+        parts += in_order
+        step = in_order[-1][-1].step + 1 if in_order else step
+    return _together(parts)
+
+
+def _in_order(parts: list[Sequence[Edit]]) -> list[Sequence[Edit]]:
+    """The edits of a group in the order of their steps, and of their addresses. Runs stay whole
+    where none of the others has a place among theirs."""
+    for part in parts:
+        if isinstance(part, list):
+            part.sort(key=_ADDRESS)
+            part.sort(key=_STEP)  # stable; two sorts by a number take less than one by both
+    parts.sort(key=lambda part: _PLACE(part[0]))
+    if all(_PLACE(before[-1]) < _PLACE(after[0]) for before, after in pairwise(parts)):
+        return parts
+    return [sorted(chain.from_iterable(parts), key=_PLACE)]
 
 
 def _is_word(change: Change) -> bool:
@@ -418,13 +484,13 @@ def _code_changes(
         alike = (name, id(ways), form.head, before, left, after)
         if alike in known:
             start, addresses = known[alike]
-            addresses += [RemoteAddress(address + start) for address in lot.addresses]
+            addresses += _behind(lot.addresses, start)
             continue
         # Behind a breakpoint a change that was left half done may differ from the usual.
         head = left or (ways[before] if before else form.head)
         start, old, bytes_after = _difference(head, ways[after] if after else form.head)
         what = f"{name}: {form.name} site {after or 'off'}"
-        places = [RemoteAddress(address + start) for address in lot.addresses]
+        places = _behind(lot.addresses, start)
         # A breakpoint must be at the start of the instruction. A jump that gets another target
         # differs only behind its first byte.
         entries = repeat(None, lot.size) if form.inside or start else lot.entries
@@ -439,6 +505,11 @@ def _code_changes(
         else:
             changes += map(_alone, (first, *of_lot))
     return changes
+
+
+def _behind(addresses: Iterable[RemoteAddress], away: int) -> list[RemoteAddress]:
+    """So many bytes behind each address."""
+    return cast(list[RemoteAddress], [address + away for address in addresses])
 
 
 def heads_of(site: Site, mode: Mode) -> tuple[Head, ...]:

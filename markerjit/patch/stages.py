@@ -15,7 +15,7 @@ What this does not do: write (apply.py), or keep the journal open (session/stepp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby, takewhile
 from operator import attrgetter
 
@@ -72,7 +72,7 @@ def stages_of(plan: Plan, strategy: Strategy) -> Stages:
     return Stages(opening, tuple(stages))
 
 
-def _parts(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
+def _parts(edits: Sequence[Edit]) -> Iterator[tuple[Edit, ...]]:
     """The edits of each step that change something, with edits for all other places of the plan
     that change nothing."""
     now: dict[RemoteAddress, Edit] = {}

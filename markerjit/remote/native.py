@@ -11,7 +11,7 @@ import os
 import time
 from functools import cache
 
-from markerjit.abi import EditEntry
+from markerjit.abi import EditEntry, PatchEntry
 from markerjit.errors import MarkerError, refuse_own_shortage
 
 OK = 0
@@ -298,6 +298,19 @@ def library() -> ctypes.CDLL:
     loaded.mj_mapped_as.restype = ctypes.c_int
     loaded.mj_own_loads.argtypes = [ctypes.POINTER(Loads)]
     loaded.mj_own_loads.restype = None
+    patches = ctypes.POINTER(PatchEntry)
+    loaded.mj_patches_create.argtypes = [ctypes.c_int, u64, u32]
+    loaded.mj_patches_create.restype = ctypes.c_void_p
+    loaded.mj_patches_destroy.argtypes = [ctypes.c_void_p]
+    loaded.mj_patches_destroy.restype = None
+    loaded.mj_patches_enter.argtypes = [
+        ctypes.c_void_p, patches, u32, u32, ctypes.POINTER(u32), report,
+    ]  # fmt: skip
+    loaded.mj_patches_mark.argtypes = [
+        ctypes.c_void_p, ctypes.POINTER(u64), u32, ctypes.c_int, report,
+    ]  # fmt: skip
+    loaded.mj_patches_changed.argtypes = [ctypes.c_void_p]
+    loaded.mj_patches_write.argtypes = [ctypes.c_void_p, report]
     loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]
     loaded.mj_clock_pair.restype = None
     loaded.mj_work_ps.argtypes = []

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from operator import attrgetter, is_
+from operator import is_
 
 from markerjit.abi import TAKES_TIME
 from markerjit.errors import BadArgument, Reason, Refused
 from markerjit.model import Mode, RemoteAddress, Site
-from markerjit.patch.plan import Binding, Plan, Refusal, by_slot, complete, plan_off, plan_on
+from markerjit.patch.plan import (
+    Binding,
+    Plan,
+    Refusal,
+    addresses_of,
+    by_slot,
+    complete,
+    plan_off,
+    plan_on,
+)
 from markerjit.patch.request import Request
 from markerjit.patch.switchable import (
     Carried,
@@ -31,7 +40,6 @@ from markerjit.sites.verify import confirm
 from markerjit.x86.forms import RETURN
 
 Bindings = dict[RemoteAddress, Binding]
-_ADDRESS = attrgetter("address")
 
 
 class Planner:
@@ -195,7 +203,7 @@ class Planner:
         everybody."""
         if not plan.edits:
             return
-        addresses = sorted(map(_ADDRESS, plan.edits))
+        addresses = addresses_of(plan.edits)
         for mapping in self._target.seen.maps:
             if not mapping.shared or not _any_between(addresses, mapping.start, mapping.end):
                 continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -36,7 +36,7 @@ from markerjit.errors import (
 from markerjit.model import Edit, Mode, RemoteAddress, Site
 from markerjit.patch.apply import NOTHING, Applied, apply
 from markerjit.patch.holds import is_recorded
-from markerjit.patch.plan import Plan, by_slot
+from markerjit.patch.plan import Plan, addresses_of, by_slot
 from markerjit.patch.request import Record, Request
 from markerjit.patch.slots import SLOT_UNMATCHED
 from markerjit.patch.switchable import SiteState
@@ -438,7 +438,13 @@ class Switcher:
     def mapped_at(turn: Turn, plan: Plan) -> bytes:
         """The lines of /proc/PID/maps for the places of a plan."""
         starts = [mapping.start for mapping in turn.seen.maps]
-        indices = sorted({bisect_right(starts, edit.address) - 1 for edit in plan.edits})
+        addresses, at = addresses_of(plan.edits), 0
+        indices: list[int] = []
+        while at < len(addresses):
+            following = bisect_right(starts, addresses[at])
+            indices.append(following - 1)
+            is_last = following == len(starts)
+            at = len(addresses) if is_last else bisect_left(addresses, starts[following], at)
         lines = turn.seen.maps_text.split("\n")
         return os.fsencode("".join(lines[at] + "\n" for at in indices if at >= 0))
 

@@ -13,11 +13,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from operator import attrgetter, itemgetter
+from itertools import islice
+from operator import attrgetter, le
 from typing import cast
 
 from markerjit.elf import AlikeNotes, FileImage, Image, MappedImage, Read, read_alike
-from markerjit.elf.notes import Row
+from markerjit.elf.notes import Columns
 from markerjit.errors import BadFile, BadNote, MemoryFault, UnknownMarker
 from markerjit.memory import Mapping
 from markerjit.model import Body, Kind, MappedObject, Place, RemoteAddress, Site
@@ -26,7 +27,6 @@ from markerjit.sites.names import ProbeName, check_is_marker, nearest
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import can_reach, marker_form, marker_tails
 
-_SITE = itemgetter(1)
 _FIRST = attrgetter("first.address")
 
 
@@ -136,21 +136,22 @@ class _Collector:
 
     def _lot(self, notes: AlikeNotes, mapped: MappedObject) -> Lot | None:
         """The sites of notes; None where each is too far from its body."""
-        rows = sorted(notes.rows, key=_SITE)
+        columns = _by_site(notes.columns)
         try:
-            return _lot(notes, rows, mapped)
+            return _lot(notes, columns, mapped)
         except OverflowError:
-            near = [row for row in rows if self._is_near(notes, row, mapped)]
-            return _lot(notes, near, mapped) if near else None
+            places = enumerate(zip(columns.site, columns.body, strict=True))
+            near = [index for index, place in places if self._is_near(notes, *place, mapped)]
+            return _lot(notes, columns.part(near), mapped) if near else None
 
-    def _is_near(self, notes: AlikeNotes, row: Row, mapped: MappedObject) -> bool:
+    def _is_near(self, notes: AlikeNotes, site: int, body: int, mapped: MappedObject) -> bool:
         """Whether the site of a note can lead to its body; a problem more where it cannot."""
-        if can_reach(notes.kind, row.site, row.body):
+        if can_reach(notes.kind, site, body):
             return True
         self.problems.append(
             BadNote(
-                f"{mapped.path}: the site of {notes.signature.name} at {row.site:#x} is too far "
-                f"from its body at {row.body:#x}"
+                f"{mapped.path}: the site of {notes.signature.name} at {site:#x} is too far from "
+                f"its body at {body:#x}"
             )
         )
         return False
@@ -159,12 +160,20 @@ class _Collector:
         return Objects(Lots(self._lots), tuple(self._objects), tuple(self.problems))
 
 
-def _lot(notes: AlikeNotes, rows: Sequence[Row], mapped: MappedObject) -> Lot:
+def _by_site(columns: Columns) -> Columns:
+    """The columns in the order of the sites, as linkers mostly leave notes."""
+    sites = columns.site
+    if all(map(le, sites, islice(sites, 1, None))):
+        return columns
+    return columns.part(sorted(range(len(sites)), key=sites.__getitem__))
+
+
+def _lot(notes: AlikeNotes, columns: Columns, mapped: MappedObject) -> Lot:
     """The sites of notes that are alike, one at least. Raises OverflowError where one cannot lead
     to its body."""
     signature, kind, has_inline, file, slot, preserving, _ = notes
     bias = mapped.bias
-    _, sites, bodies, ends, lines = zip(*rows, strict=True)
+    _, sites, bodies, ends, lines = columns
     addresses = cast(list[RemoteAddress], [site + bias for site in sites])
     entries = cast(list[RemoteAddress], [body and body + bias for body in bodies])
     behind = cast(list[RemoteAddress], [end + bias for end in ends])

@@ -9,6 +9,7 @@ cannot be used is not an error.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 from markerjit.ours import cache_directory, read_own_file, write_own_file
 
@@ -28,3 +29,12 @@ def remember(name: str, content: str) -> None:
     """Store a text under this name, if that is possible."""
     with suppress(OSError, ValueError), cache_directory(_PLACE, make=True) as directory:
         write_own_file(directory, name, content.encode("ascii"))
+
+
+def blake2b(data: bytes = b"", size: int = 32) -> Any:
+    """A digest of so many bytes, for names and checksums."""
+    try:
+        from _blake2 import blake2b  # hashlib's own, which would load OpenSSL besides
+    except ImportError:  # a Python that was built without
+        from hashlib import blake2b
+    return blake2b(data, digest_size=size)

@@ -18,7 +18,7 @@ from markerjit.elf import Read
 from markerjit.errors import MarkerError, UnexpectedBytes
 from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.sites.lots import Lot, Lots
-from markerjit.sites.remembered import recall, remember
+from markerjit.sites.remembered import blake2b, recall, remember
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import STUBBED, is_breakpoint, mode_of
 
@@ -191,12 +191,7 @@ def dormant_code(read: Read, site: Site) -> tuple[RemoteAddress, bytes]:
 
 def _digest(lots: Sequence[Lot]) -> str:
     """Of all that the second opinion depends on, besides the build."""
-    try:
-        from _blake2 import blake2b  # hashlib's own, which would load OpenSSL besides
-    except ImportError:  # a Python that was built without
-        from hashlib import blake2b
-
-    digest = blake2b(digest_size=16)
+    digest = blake2b(size=16)
     for lot in lots:
         form, bias = lot.first.form, lot.object.bias
         digest.update(f"{form.name} {form.head.hex()} {len(form.tail)} {lot.size}\n".encode())
@@ -204,4 +199,4 @@ def _digest(lots: Sequence[Lot]) -> str:
         for column in (lot.addresses, lot.entries, lot.ends):
             offsets = [address and (address - bias) % _WORD for address in column]
             digest.update(struct.pack(f"<{lot.size}Q", *offsets))
-    return digest.hexdigest()
+    return str(digest.hexdigest())

@@ -130,12 +130,13 @@ def test_a_switch_that_comes_again_sees_what_was_mapped_and_unmapped_meanwhile(
 
 @pytest.fixture(scope="module")
 def of_many_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[subprocess.Popen]]:
-    """Programs with 400 sites of a marker, and with 2,400."""
+    """Programs with 800 sites of a marker, and with 2,800: of both the native part enters the
+    heads."""
     directory = tmp_path_factory.mktemp("many")
     native = ROOT / "markerjit" / "_native"
     place = Place(ROOT / "native/bench", native / "include", native / "bench", directory, "gcc", 0)
     programs = []
-    for sites in (400, 2400):
+    for sites in (800, 2800):
         command = [build(sites, "jump", place, directory).program, "1", "asleep"]
         program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert program.stdout and program.stdout.readline() == b"ready\n"
@@ -149,7 +150,7 @@ def of_many_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[sub
 def test_a_site_among_thousands_takes_a_few_calls_of_a_command(
     of_many_sites: list[subprocess.Popen], command: str
 ) -> None:
-    """No value is made for each, but where it is written: for notes, edits and heads."""
+    """No value is made for each, but of a note where some do not make a whole column."""
     calls = []
     for program in of_many_sites:
         run(["on", str(program.pid), "*"])
@@ -158,5 +159,5 @@ def test_a_site_among_thousands_takes_a_few_calls_of_a_command(
         words = [command, str(program.pid), "*"]
         calls.append(calls_of(lambda words=words: run(words)))
 
-    most = {"on": 21, "off": 10}
+    most = {"on": 3, "off": 4}
     assert (calls[1] - calls[0]) / 2000 < most[command]

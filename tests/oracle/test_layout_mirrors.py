@@ -526,11 +526,14 @@ def test_every_status_and_quiescence_of_the_helper_has_its_number(
         "CALL_TEXT",
         "FILTERS",
         "FILTER_ROOM",
+        "GROW_MEMFD",
         "HOLD_ROOM",
         "STACK_PIECES",
     }
     assert compiled["fields"]["mj_edit"]["old_bytes"][1] == native.MAX_EDIT
     assert compiled["fields"]["mj_call"]["text"][1] == native.CALL_TEXT
+    assert "#define MJ_GROW_MEMFD (~0ul)" in STOP.read_text()
+    assert native.GROW_MEMFD == (1 << 64) - 1
     assert {name: strategy.number for name, strategy in STRATEGIES.items()} == {
         name.lower(): compiled["statuses"][name] for name in QUIESCENCES
     }

@@ -29,7 +29,7 @@ if str(ROOT) not in sys.path:
 
 import markerjit  # noqa: E402
 from markerjit import Mode  # noqa: E402
-from markerjit.arena import arena, journal  # noqa: E402
+from markerjit.arena import arena, journal, patches  # noqa: E402
 from markerjit.memory import process  # noqa: E402
 from markerjit.remote import gadgets, native  # noqa: E402
 from markerjit.session import turn  # noqa: E402
@@ -88,6 +88,17 @@ def _without_sigreturn(act: Callable[[int], None]) -> Callable[[int], None]:
         act(pid)
 
     return act_without
+
+
+def _entered_natively(act: Callable[[int], None]) -> Callable[[int], None]:
+    """The native part enters heads into the table of patches, as it does for many. Stays so in this
+    process."""
+
+    def act_so(pid: int) -> None:
+        patches._MANY = 1
+        act(pid)
+
+    return act_so
 
 
 def _nothing(pid: int) -> None:
@@ -168,6 +179,9 @@ SCENARIOS = {
         Scenario("first use, none", _nothing, _enable("none")),
         Scenario("first use, trace", _nothing, _trace),
         Scenario("first use, breakpoints", _nothing, _enable(mode=Mode.INT3)),
+        Scenario(
+            "first use, many breakpoints", _nothing, _entered_natively(_enable(mode=Mode.INT3))
+        ),
         Scenario("first use, no sigreturn", _nothing, _without_sigreturn(_enable())),
         Scenario("on, stop", _off, _enable()),
         Scenario("off, stop", _on, _disable()),
@@ -238,6 +252,8 @@ class _PointedLibrary:
         self.mj_follows = loaded.mj_follows
         self.mj_mappings = loaded.mj_mappings
         self.mj_mapped_as = loaded.mj_mapped_as
+        for name in ("create", "destroy", "enter", "mark", "changed", "write"):
+            setattr(self, f"mj_patches_{name}", getattr(loaded, f"mj_patches_{name}"))
 
 
 def _put_points() -> None:

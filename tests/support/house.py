@@ -14,7 +14,7 @@ from pathlib import Path
 
 # As the design draws it, and the rooms that came later.
 FLOORS = (
-    ("printable", "ours", "tuples", "uncollected"),
+    ("printable", "ours", "tuples", "uncollected", "runs"),
     ("errors",),
     ("frames",),
     ("model", "arguments"),

@@ -84,7 +84,7 @@ def test_a_creation_in_which_a_call_fails_leaves_nothing(
         assert failed.error == errno.ENOMEM
     except MarkerError as error:
         assert thread.made[fail_at] == "growing the memfd"
-        assert "no memory left" in str(error)
+        assert "for the runtime: Cannot allocate memory" in str(error)
     else:
         take_down(thread)  # there was another way, or there is no such call
     check_nothing_left(before, thread)

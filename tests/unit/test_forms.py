@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from markerjit.elf import AlikeNotes
-from markerjit.elf.notes import Row
+from markerjit.elf.notes import Columns
 from markerjit.errors import UnexpectedBytes
 from markerjit.memory import FakeMemory
 from markerjit.model import (
@@ -197,10 +197,10 @@ def test_a_site_out_of_reach_of_its_body_is_a_bad_note_and_the_others_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     signature = Signature("near", "", ())
-    near = Row(0x100, 0x1000, 0x1400, 0x1007, 7)
-    far = Row(0x200, 0x2000, 0x2000 + (1 << 32), 0x2007, 8)
-    alike = AlikeNotes(signature, Kind.JUMP, False, "kv.c", 0x9000, True, [far, near])
-    others = alike._replace(signature=Signature("far", "", ()), rows=[far])
+    far, near = (0x200, 0x2000, 0x2000 + (1 << 32), 0x2007, 8), (0x100, 0x1000, 0x1400, 0x1007, 7)
+    both = Columns(*map(list, zip(far, near, strict=True)))
+    alike = AlikeNotes(signature, Kind.JUMP, False, "kv.c", 0x9000, True, both)
+    others = alike._replace(signature=Signature("far", "", ()), columns=both.part([0]))
     image = SimpleNamespace(bias=0x10000, build_id=lambda: None, note_segments=list)
     monkeypatch.setattr(discover, "read_alike", lambda image: ((alike, others), ()))
     collector = discover._Collector()

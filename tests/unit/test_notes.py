@@ -632,7 +632,7 @@ def test_notes_are_the_same_in_lots_and_one_by_one(
 
     alike, problems = read_both_ways(monkeypatch, several(*changes), b"n %d\0file.c\0n %d\0b.c\0")
 
-    assert sum(len(notes.rows) for notes in alike) + len(problems) == 20
+    assert sum(len(notes.columns.site) for notes in alike) + len(problems) == 20
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -659,7 +659,7 @@ def test_notes_that_are_alike_are_read_in_lots(monkeypatch: pytest.MonkeyPatch) 
     (notes,), problems = mirror.read_alike(MadeUp(data, texts * 2001))
 
     assert problems == ()
-    assert [row.site for row in notes.rows] == [CODE + i % 64 for i in range(2001)]
+    assert notes.columns.site == [CODE + i % 64 for i in range(2001)]
     assert len(added) < 1 + mirror._LOT
 
 

@@ -170,6 +170,33 @@ MJ_EXPORT int mj_find_references(const struct mj_target *target, const struct mj
 MJ_EXPORT int mj_find_mentions(const struct mj_target *target, const struct mj_range *ranges,
                                uint32_t count, uint8_t *mentioned, struct mj_report *report);
 
+/*
+ * Many heads put into the table of patches of an arena (struct mj_patch of abi.h), of which `fd` is
+ * the file; the table begins at `offset`, a multiple of a page, and `entries` is a power of two.
+ * The caller must hold the target's lock. NULL without memory. What is done to the copy is written
+ * by mj_patches_write, or not at all.
+ */
+struct mj_patches;
+
+MJ_EXPORT struct mj_patches *mj_patches_create(int fd, uint64_t offset, uint32_t entries);
+MJ_EXPORT void mj_patches_destroy(struct mj_patches *all);
+
+/* Have these heads in the copy. What is there of a head says no less about breakpoints afterwards.
+   *used counts the entries, of which there may be `most`. MJ_OK; MJ_NO_ROOM; MJ_UNEXPECTED where a
+   breakpoint of heads[report->index] led to another body before; MJ_ERRNO. */
+MJ_EXPORT int mj_patches_enter(struct mj_patches *all, const struct mj_patch *heads, uint32_t count,
+                               uint32_t most, uint32_t *used, struct mj_report *report);
+
+/* Say of those of these addresses that are in the table whether a breakpoint of ours stands there.
+   MJ_OK, MJ_ERRNO. */
+MJ_EXPORT int mj_patches_mark(struct mj_patches *all, const uint64_t *addresses, uint32_t count,
+                              int planted, struct mj_report *report);
+
+/* Whether there is anything to be written; and write it. MJ_OK, MJ_ERRNO: then it was written in
+   part, and the handler believes no entry that is not whole. */
+MJ_EXPORT int mj_patches_changed(const struct mj_patches *all);
+MJ_EXPORT int mj_patches_write(struct mj_patches *all, struct mj_report *report);
+
 #define MJ_STACK_PIECES 4
 
 /* Memory of a stack, copied to `offset` of the room that was given. */
