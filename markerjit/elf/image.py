@@ -194,6 +194,11 @@ class MappedImage(Image):
     def read(self, address: int, size: int) -> bytes:
         return self._read(RemoteAddress(address + self.bias), size)
 
+    @property
+    def telling_page(self) -> bytes | None:
+        """The first page, where all headers, and all notes that are loaded, are in it."""
+        return self.head if self._headers.is_page else None
+
     def is_told_by(self, head: bytes) -> bool:
         """Whether an object that begins with this page has the same segments and build id, as far
         as these bytes tell: all headers, and all notes that are loaded, are in the page."""

@@ -26,15 +26,19 @@ def image_of(pid: int, read: Read, maps: Sequence[Mapping], mapped: MappedObject
     raise BadFile(f"{mapped.path}: it is not mapped any more")
 
 
-def file_of(pid: int, mapping: Mapping, loaded: MappedImage) -> FileImage:
-    """The file that is mapped, open. Raises BadFile where there is none, or another one, and what
-    reading `loaded` raises when the process ends."""
-    ways = (
+def ways_to(pid: int, mapping: Mapping) -> tuple[str, str]:
+    """The paths at which the file of a mapping may be."""
+    return (
         f"/proc/{pid}/map_files/{mapping.start:x}-{mapping.end:x}",  # for root, also if deleted
         f"/proc/{pid}/root{mapping.path}",
     )
+
+
+def file_of(pid: int, mapping: Mapping, loaded: MappedImage) -> FileImage:
+    """The file that is mapped, open. Raises BadFile where there is none, or another one, and what
+    reading `loaded` raises when the process ends."""
     reason = "its file cannot be read"
-    for path in ways:
+    for path in ways_to(pid, mapping):
         try:
             image = FileImage(path, loaded)
         except (BadFile, Unsupported):

@@ -30,8 +30,9 @@ from markerjit.model import MappedObject, Mode, RemoteAddress, UsdtSite
 from markerjit.sites.discover import mapped_images
 from markerjit.sites.mapped_files import file_of
 from markerjit.sites.names import NameKind, ProbeName, nearest
-from markerjit.sites.usdt_kept import Listings
-from markerjit.sites.usdt_listing import placed
+from markerjit.sites.usdt_files import NO_PROBES, KnownFiles, Probes
+from markerjit.sites.usdt_kept import Listings, rules
+from markerjit.sites.usdt_listing import Listing, placed
 from markerjit.sites.verify import read_each
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import is_breakpoint
@@ -79,7 +80,14 @@ def usdt_of_process(pid: int, read: Read, maps: Sequence[Mapping]) -> UsdtSites:
     """
     collector = _Collector()
     code = [range(mapping.start, mapping.end) for mapping in maps if mapping.executable]
+    files = KnownFiles(rules())
     for mapping, loaded in mapped_images(read, maps, collector.problems):
+        known = files.find(pid, mapping, loaded)
+        if known == NO_PROBES:
+            continue
+        mapped = MappedObject(mapping.path, loaded.bias, loaded.build_id(), mapping.deleted)
+        if known and collector.add_known(mapped, known, code):
+            continue
         try:
             image = file_of(pid, mapping, loaded)
         except BadFile as problem:
@@ -87,12 +95,10 @@ def usdt_of_process(pid: int, read: Read, maps: Sequence[Mapping]) -> UsdtSites:
             continue
         with image:
             if may_have_section(image, _SECTION):
-                build_id = loaded.build_id()
-                collector.add(
-                    image,
-                    MappedObject(mapping.path, loaded.bias, build_id, mapping.deleted),
-                    code,
-                )
+                files.note(image, loaded, collector.add(image, mapped, code))
+            else:
+                files.note(image, loaded, NO_PROBES)
+    files.keep()
     return collector.result()
 
 
@@ -148,9 +154,24 @@ class _Collector:
         self._sites: list[UsdtSite] = []
         self._listings = Listings()
 
-    def add(self, image: FileImage, mapped: MappedObject, code: Sequence[range] | None) -> None:
-        """The sites of an object: of a process those that one of the ranges `code` has."""
-        listing = self._listings.of(image)
+    def add(
+        self, image: FileImage, mapped: MappedObject, code: Sequence[range] | None
+    ) -> Probes | None:
+        """The sites of an object: of a process those that one of the ranges `code` has. The result
+        is by what they are found again; None where they were not kept."""
+        listing, entry, digest = self._listings.of(image)
+        self._add(listing, mapped, code)
+        return Probes(entry, digest) if entry and digest else None
+
+    def add_known(self, mapped: MappedObject, probes: Probes, code: Sequence[range]) -> bool:
+        """The same of a file that was looked at before. False where what was found is not kept any
+        more."""
+        listing = self._listings.known(mapped.path, probes.entry, probes.digest)
+        if listing is not None:
+            self._add(listing, mapped, code)
+        return listing is not None
+
+    def _add(self, listing: Listing, mapped: MappedObject, code: Sequence[range] | None) -> None:
         self.problems += listing.problems
         sites = placed(listing, mapped)
         if code is not None:  # a second mapping of the file is for reading only

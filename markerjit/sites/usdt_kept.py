@@ -19,7 +19,7 @@ import json
 import os
 import struct
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from markerjit.elf import FileImage
@@ -39,8 +39,9 @@ from markerjit.model import (
     Vector,
 )
 from markerjit.ours import config_folder, own_directory, read_own_file
-from markerjit.sites.remembered import recall, remember
+from markerjit.sites.remembered import blake2b, recall, remember
 from markerjit.sites.usdt_listing import Listing, UsdtNote
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import usdt_form
 
 if TYPE_CHECKING:  # imported where notes are read
@@ -78,6 +79,15 @@ class NotedImage(FileImage):
         return data
 
 
+class Listed(NamedTuple):
+    """A listing, and the name of its entry with the digest of what was read for it; "" where there
+    is no entry."""
+
+    listing: Listing
+    entry: str = ""
+    digest: str = ""
+
+
 class Listings:
     """The listings of files, one after the other."""
 
@@ -89,20 +99,36 @@ class Listings:
         """What is wrong with the tables of the user."""
         return self._providers.problems if self._providers else ()
 
-    def of(self, image: FileImage) -> Listing:
+    def of(self, image: FileImage) -> Listed:
         """The USDT probes of a file: as they are known, or read and kept. Raises nothing."""
-        build_id, tables = image.build_id(), _digest_of_tables()
+        build_id, tables = image.build_id(), self._tables
         if not build_id or tables is None:
-            return self._read(image)
+            return Listed(self._read(image))
         name = f"usdt-{build_id}"
-        listing = _recalled(image, name, tables)
-        if listing is None:
-            with NotedImage(f"/proc/self/fd/{image.fileno()}") as noted:
-                noted.name = image.name
-                listing = self._read(noted)
-                if not self.problems:  # else nobody would be told of them the next time
-                    _keep(noted, name, tables, listing)
-        return listing
+        listed = _recalled(image, name, tables)
+        if listed is not None:
+            return listed
+        with NotedImage(f"/proc/self/fd/{image.fileno()}") as noted:
+            noted.name = image.name
+            listing = self._read(noted)
+            if self.problems:  # else nobody would be told of them the next time
+                return Listed(listing)
+            return Listed(listing, name, _keep(noted, name, tables, listing))
+
+    def known(self, path: str, entry: str, digest: str) -> Listing | None:
+        """The same of a file in which there still is what has this digest. None where the entry
+        has gone, or is of something else."""
+        if self._tables is None:
+            return None
+        kept = _entry_of(entry, self._tables)
+        try:
+            return _listing(kept, path) if kept and kept["digest"] == digest else None
+        except (ValueError, TypeError, KeyError, IndexError):
+            return None
+
+    @cached_property
+    def _tables(self) -> str | None:
+        return _digest_of_tables()
 
     def _read(self, image: FileImage) -> Listing:
         from markerjit.sites.providers import Providers
@@ -117,9 +143,9 @@ class Listings:
 
 
 @cache
-def _rules() -> str:
+def rules() -> str:
     """A digest of what gives the answers."""
-    digest = _blake2b()
+    digest = blake2b()
     for room in _RULES:
         path = os.path.join(_PACKAGE, room)
         files = [path] if room.endswith(".py") else sorted(map(os.fspath, os.scandir(path)))
@@ -133,7 +159,7 @@ def _rules() -> str:
 def _digest_of_tables() -> str | None:
     """A digest of the tables of the user; None where there is one that cannot be read."""
     base = config_folder()
-    digest = _blake2b()
+    digest = blake2b()
     try:
         with own_directory(base, ("markerjit", "usdt")) as directory:
             for name in sorted(os.listdir(directory)):
@@ -150,53 +176,62 @@ def _digest_of_tables() -> str | None:
 
 def _digest(size: int, reads: Iterable[tuple[int, bytes]]) -> str:
     """Of a file of so many bytes, and what was read at each offset."""
-    digest = _blake2b(_SPAN.pack(size, 0))
+    digest = blake2b(_SPAN.pack(size, 0))
     for offset, data in reads:
         digest.update(_SPAN.pack(offset, len(data)))
         digest.update(data)
     return str(digest.hexdigest())
 
 
-def _blake2b(data: bytes = b"") -> Any:
-    try:
-        from _blake2 import blake2b  # hashlib's own, which would load OpenSSL besides
-    except ImportError:  # a Python that was built without
-        from hashlib import blake2b
-    return blake2b(data, digest_size=32)
-
-
 # ---- an entry: a checksum, and a line of JSON ----------------------------------------------------
 
 
-def _recalled(image: FileImage, name: str, tables: str) -> Listing | None:
+def _recalled(image: FileImage, name: str, tables: str) -> Listed | None:
     """What is known of this file; None where the entry is damaged, or of another one."""
-    checksum, _, text = (recall(name, _MOST) or "").partition("\n")
-    if not text or _blake2b(text.encode()).hexdigest() != checksum:
+    entry = _entry_of(name, tables)
+    if entry is None:
         return None
     try:
-        parse = _entry if len(text) <= _LARGE else _entry.__wrapped__
-        entry = parse(text)
-        if entry["rules"] != _rules() or entry["tables"] != tables:
-            return None
         reads = ((offset, image.read_file(offset, size)) for offset, size in entry["reads"])
         if entry["size"] != image.size or entry["digest"] != _digest(image.size, reads):
             return None
-        problems = (_PROBLEMS[kind](f"{image.name}{of}") for kind, of in entry["problems"])
-        return Listing(entry["notes"], tuple(problems))
+        return Listed(_listing(entry, image.name), name, entry["digest"])
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, MemoryFault):
         return None
 
 
-def _keep(image: NotedImage, name: str, tables: str, listing: Listing) -> None:
+def _entry_of(name: str, tables: str) -> Any:
+    """The entry of this name; None where it is damaged, or was made by other rules or tables."""
+    checksum, _, text = (recall(name, _MOST) or "").partition("\n")
+    if not text or blake2b(text.encode()).hexdigest() != checksum:
+        return None
+    try:
+        parse = _entry if len(text) <= _LARGE else _entry.__wrapped__
+        entry = parse(text)
+        return entry if entry["rules"] == rules() and entry["tables"] == tables else None
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        return None
+
+
+def _listing(entry: Any, path: str) -> Listing:
+    """The listing that an entry has, of the file at this path. Raises TypeError, ValueError and
+    IndexError for what is none."""
+    problems = (_PROBLEMS[kind](f"{path}{of}") for kind, of in entry["problems"])
+    return Listing(entry["notes"], tuple(problems))
+
+
+def _keep(image: NotedImage, name: str, tables: str, listing: Listing) -> str:
+    """Write an entry. Returns its digest, "" where there is none."""
     if not all(str(problem).startswith(image.name) for problem in listing.problems):
-        return
+        return ""
     reads = sorted((offset, data) for (offset, _), data in image.reads.items())
+    digest = _digest(image.size, reads)
     entry = {
-        "rules": _rules(),
+        "rules": rules(),
         "tables": tables,
         "size": image.size,
         "reads": [[offset, len(data)] for offset, data in reads],
-        "digest": _digest(image.size, reads),
+        "digest": digest,
         "notes": [_encoded(note) for note in listing.notes],
         "problems": [
             [_PROBLEMS.index(type(problem)), str(problem)[len(image.name) :]]
@@ -204,7 +239,8 @@ def _keep(image: NotedImage, name: str, tables: str, listing: Listing) -> None:
         ],
     }
     text = json.dumps(entry)
-    remember(name, f"{_blake2b(text.encode()).hexdigest()}\n{text}")
+    remember(name, f"{blake2b(text.encode()).hexdigest()}\n{text}")
+    return digest
 
 
 def _encoded(note: UsdtNote) -> list[object]:

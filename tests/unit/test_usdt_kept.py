@@ -220,7 +220,7 @@ def test_entry_that_nobody_has_written_harms_nothing(
     entry = {**json.loads(text), key: value}
     assert entry != json.loads(text)
     text = json.dumps(entry)
-    checksum = usdt_kept._blake2b(text.encode()).hexdigest()
+    checksum = usdt_kept.blake2b(text.encode()).hexdigest()
     entry_of(cache).write_text(f"{checksum}\n{text}")
 
     listed = of_file(made)
@@ -236,7 +236,7 @@ def test_other_code_that_reads_notes_is_not_believed(
     made: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = of_file(made)
-    monkeypatch.setattr(usdt_kept, "_rules", lambda: "others")
+    monkeypatch.setattr(usdt_kept, "rules", lambda: "others")
 
     assert of_file(made) == expected
     assert reads == ["libmade.so"] * 2
