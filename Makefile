@@ -65,7 +65,7 @@ BESIDE := tests/live tests/races tests/oracle tests/fuzz tests/unit
 FORKING = $$(grep -rl --include='test_*.py' 'mark\.forks' tests)
 ALONE := tests/races/test_torture.py
 TOGETHER := --processes 3
-RUNS := check test-user pythons forking beside
+RUNS := check test-user pythons forking
 # What is long, and which rows of parameters are taken: docs/decisions/0077. With PYTEST_FLAGS nothing is left out.
 CHOICE := --choice
 
@@ -77,7 +77,8 @@ ifdef PYTEST_FLAGS
 	@echo "pytest  $(PYTEST_FLAGS)"
 	@$(VENV)/python -m pytest $(PYTEST_FLAGS)
 else
-	@$(MAKE) --no-print-directory -j $(words $(RUNS)) --output-sync=target $(RUNS)
+	@$(MAKE) --no-print-directory -j $(words $(RUNS)) --output-sync=target $(RUNS) & others=$$!; \
+		$(MAKE) --no-print-directory beside; code=$$?; wait $$others && exit $$code
 	@echo "pytest  $(ALONE)"
 	@$(VENV)/python -m pytest $(CHOICE) $(ALONE)
 endif
@@ -86,10 +87,9 @@ forking:
 	@echo "pytest  those that fork"
 	@$(VENV)/python -m pytest -q $(CHOICE) -m forks $(FORKING)
 
-# With a plus, make does not keep its output until it ends.
 beside:
-	+@echo "pytest  $(BESIDE)"
-	+@unset MAKEFLAGS MFLAGS; $(VENV)/python -m pytest $(CHOICE) $(TOGETHER) -m 'not forks' $(ALONE:%=--ignore=%) $(BESIDE)
+	@echo "pytest  $(BESIDE)"
+	@unset MAKEFLAGS MFLAGS; $(VENV)/python -m pytest $(CHOICE) $(TOGETHER) -m 'not forks' $(ALONE:%=--ignore=%) $(BESIDE)
 
 test-all:
 	@$(MAKE) --no-print-directory test CHOICE=

@@ -15,11 +15,9 @@ from markerjit.errors import Refused
 from markerjit.proc.owner import Owner, ourselves
 from tests.support.made_arena import geometry_of, make_arena
 
-US = ourselves()
-GONE = Owner(1 << 30, US.pid_namespace, 5)
-INIT = Owner(
-    1, US.pid_namespace, int(Path("/proc/1/stat").read_text().rsplit(")", 1)[1].split()[19])
-)
+NAMESPACE = ourselves().pid_namespace
+GONE = Owner(1 << 30, NAMESPACE, 5)
+INIT = Owner(1, NAMESPACE, int(Path("/proc/1/stat").read_text().rsplit(")", 1)[1].split()[19]))
 S = 1_000_000_000
 
 
@@ -64,7 +62,7 @@ def test_who_claims_the_rings_is_their_reader_and_has_a_lease_at_once(
     """Killed before the first renewal, it would hold them for ever otherwise."""
     Lease(arena).claim()
 
-    assert reader_of(arena) == (US, LEASE_S, False)
+    assert reader_of(arena) == (ourselves(), LEASE_S, False)
     assert arena.control.now().lease_ns == clock.now_ns + int(LEASE_S * S)
 
 
@@ -72,7 +70,8 @@ def test_a_second_trace_of_this_process_is_refused(arena: Arena) -> None:
     """It would take the first one's records."""
     Lease(arena).claim()
 
-    with pytest.raises(Refused, match=f"process {US.pid} is tracing process 7 already") as refused:
+    tracing = f"process {ourselves().pid} is tracing process 7 already"
+    with pytest.raises(Refused, match=tracing) as refused:
         Lease(arena).claim()
     assert refused.value.try_again
 
@@ -88,11 +87,11 @@ def test_a_second_trace_is_refused_also_when_the_first_did_not_renew(
 
 
 def test_rings_that_this_process_left_behind_are_its_own(arena: Arena) -> None:
-    put_reader(arena, US)
+    put_reader(arena, ourselves())
 
     Lease(arena).claim()
 
-    assert reader_of(arena) == (US, LEASE_S, False)
+    assert reader_of(arena) == (ourselves(), LEASE_S, False)
 
 
 @pytest.mark.parametrize("left_ns", [0, 5 * S])
@@ -111,7 +110,7 @@ def test_rings_of_a_reader_that_is_gone_are_free(arena: Arena, clock: Clock) -> 
 
     assert reader_of(arena) == (GONE, 5.0, True)
     Lease(arena).claim()
-    assert reader_of(arena) == (US, LEASE_S, False)
+    assert reader_of(arena) == (ourselves(), LEASE_S, False)
 
 
 def test_rings_of_a_reader_that_did_not_renew_are_free(arena: Arena, clock: Clock) -> None:
@@ -122,7 +121,7 @@ def test_rings_of_a_reader_that_did_not_renew_are_free(arena: Arena, clock: Cloc
     clock.now_ns += 1
     assert reader_of(arena).over  # type: ignore[union-attr]
     Lease(arena).claim()
-    assert reader_of(arena) == (US, LEASE_S, False)
+    assert reader_of(arena) == (ourselves(), LEASE_S, False)
 
 
 def test_a_reader_whose_pid_was_given_away_is_gone(arena: Arena) -> None:
@@ -140,7 +139,7 @@ def test_renewing_gives_the_whole_lease(arena: Arena, clock: Clock) -> None:
         assert lease.renew()
 
         assert arena.control.now().lease_ns == clock.now_ns + int(LEASE_S * S)
-        assert reader_of(arena) == (US, LEASE_S, False)
+        assert reader_of(arena) == (ourselves(), LEASE_S, False)
 
 
 def test_renewing_again_within_a_second_writes_nothing(
@@ -171,7 +170,7 @@ def test_a_lease_that_is_kept_runs_out_by_itself(arena: Arena, clock: Clock) -> 
 
     lease.release(keep=True)
 
-    assert reader_of(arena) == (US, LEASE_S, False)
+    assert reader_of(arena) == (ourselves(), LEASE_S, False)
     clock.now_ns += int(LEASE_S * S) + 1
     assert reader_of(arena).over  # type: ignore[union-attr]
 
@@ -199,7 +198,7 @@ def test_a_reader_that_nobody_replaced_goes_on_after_a_pause(arena: Arena, clock
     clock.now_ns += 100 * S
 
     assert lease.renew()
-    assert reader_of(arena) == (US, LEASE_S, False)
+    assert reader_of(arena) == (ourselves(), LEASE_S, False)
 
 
 def test_after_a_release_nobody_reads_and_anybody_may_claim(arena: Arena, clock: Clock) -> None:
