@@ -543,7 +543,7 @@ def test_packed_edits_are_what_the_compiler_lays_out(
     compiled: dict[str, dict[str, object]],
 ) -> None:
     fields = compiled["fields"]["mj_edit"]
-    edit = Edit(RemoteAddress(0x1122334455667788), b"old", b"new", "", True, 5, True, True)
+    edit = Edit(RemoteAddress(0x1122334455667788), b"old", b"new", "", True, 5, True, True, True)
 
     packed = pack([edit])
 
@@ -555,7 +555,7 @@ def test_packed_edits_are_what_the_compiler_lays_out(
     }
     assert values == {
         "address": edit.address, "size": 3, "step": 5, "code": 1, "again": 1, "store": 1,
-        "reserved": 0,
+        "early": 1, "reserved": 0,
     }  # fmt: skip
     for name in ("old", "new"):
         at, size = fields[f"{name}_bytes"]

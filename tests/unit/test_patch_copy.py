@@ -15,17 +15,15 @@ from markerjit.abi import PAGE
 from markerjit.arena import patches
 from markerjit.arena.arena import Arena
 from markerjit.arena.patch_copy import PatchCopy
-from markerjit.arena.patches import Head
 from markerjit.arena.store import FileStore
 from markerjit.errors import MarkerError, Refused
 from markerjit.model import Mode, RemoteAddress
 from markerjit.runs import Run, Runs
-from tests.support.made_arena import BASE, PID, geometry_of, make_store
+from tests.support.made_arena import BASE, PID, make_store
+from tests.support.many_heads import GEOMETRY, head, many_heads
 from tests.support.programs import ROOT, make
 
-SLOT = RemoteAddress(0x5000)
 NOWHERE = RemoteAddress(0)
-GEOMETRY = geometry_of(max_patches=1 << 10)
 
 MakeArena = Callable[[], Arena]
 
@@ -56,11 +54,6 @@ def native_from(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def table(arena: Arena) -> bytes:
     part = arena.geometry.patches
     return arena.store.read(part.offset, part.size)
-
-
-def head(address: int, mode: Mode = Mode.JUMP, body: int = 0) -> Head:
-    after = b"\xcc\5" if mode is Mode.INT3 else b"\xeb\0"
-    return Head(RemoteAddress(address), b"\xeb\5", after, mode, SLOT, RemoteAddress(body))
 
 
 def changes(seed: int) -> list[tuple[str, Sequence]]:
@@ -176,7 +169,7 @@ from markerjit.arena.arena import Arena
 from markerjit.arena.store import FileStore
 from markerjit.remote import native
 from tests.support.made_arena import BASE, PID
-from tests.unit.test_patch_copy import GEOMETRY, many_heads
+from tests.support.many_heads import GEOMETRY, many_heads
 
 of_package = native.package_file
 native.package_file = lambda name: sys.argv[2] if name == "libmjstop.so" else of_package(name)
@@ -185,10 +178,6 @@ arena = Arena(PID, BASE, FileStore(int(sys.argv[1])), GEOMETRY.size)
 native.library().mj_race_begin()
 arena.patches.put(many_heads())
 """
-
-
-def many_heads() -> list[Head]:
-    return [head(0x1000 + 64 * number, Mode.INT3, 0x9000 + number) for number in range(200)]
 
 
 def test_no_entry_has_its_address_before_it_is_whole(make_arena: MakeArena) -> None:
