@@ -267,6 +267,8 @@ def test_lttng_has_recorded_every_execution_and_nothing_of_it_is_left(open_place
     for part in json.loads(path.read_text())["parts"]:
         forms = {form["name"]: form for form in part["forms"]}
         assert all(forms[name]["counted"] == forms[name]["executed"] > 0 for name in names)
+        filtered = forms["LTTng-UST, a filter that says no"]
+        assert (filtered["counted"], filtered["executed"] > 0) == (0, True)
     assert os.listdir(open_place) == ["a.json"]
 
 

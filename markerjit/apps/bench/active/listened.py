@@ -28,6 +28,7 @@ PTRACE = "ptrace"
 GDB = "gdb"
 LTTNG = "lttng"
 LTTNG_TID = "lttng_tid"
+LTTNG_NO = "lttng_no"
 ENTRY_COUNT = "entry_count"
 ENTRY = "entry"
 LEAVING = "leaving"
@@ -79,11 +80,14 @@ UPROBES: Mapping[str, tuple[Probed, ...]] = {
 }  # fmt: skip
 """Listeners in the kernel: the probes at each place, whose counts must all be equal."""
 
+NEVER = "a < -2000000000"
+"""A condition that no event meets; LTTng's filters are written alike."""
+
 DEPTHS = (5, 20, 60)
 """The depths of deep stacks, in frames. The cost of a frame is the difference between these."""
 
 QUESTIONS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
-    "ask_no": ({"where": "a < -2000000000"}, False),
+    "ask_no": ({"where": NEVER}, False),
     "ask_yes": ({"where": "a > -2000000000"}, True),
     "ask_text_no": ({"where": 'text == "12346"'}, False),
     "ask_text_yes": ({"where": 'text == "12345"'}, True),
@@ -154,9 +158,9 @@ class Listened(NamedTuple):
 
     @property
     def is_counted(self) -> bool:
-        """Whether the listener counts executions. It does not where the answer of a question is
-        no."""
-        return self.by not in QUESTIONS or QUESTIONS[self.by][1]
+        """Whether the listener counts executions. It does not where the answer of a question, or of
+        a filter, is no."""
+        return self.by != LTTNG_NO and (self.by not in QUESTIONS or QUESTIONS[self.by][1])
 
     @property
     def records(self) -> bool:
@@ -441,6 +445,7 @@ FORMS = (
     _bpftrace("histogram of an int", "bpf_hist", "all its values, by powers of two"),
     _lttng("LTTng-UST, record", LTTNG, "two ints and time into a ring that its consumer drains"),
     _lttng("LTTng-UST, record with thread id", LTTNG_TID, "the same, and the context vtid"),
+    _lttng("LTTng-UST, a filter that says no", LTTNG_NO, "one comparison of an int"),
     _plain("ptrace", "nop1", "a breakpoint, counted by another process that does nothing else",
            PTRACE),
     _plain("gdb", "nop1", "a breakpoint with the commands silent and continue", GDB),

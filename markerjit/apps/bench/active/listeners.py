@@ -421,6 +421,7 @@ def ust(loops: Loops, place: Place) -> Iterator[Listener]:
         form.by: lttng.Session(
             [f"{form.name_of_marker(layout)}:event" for layout in layouts[form.by]],
             ["vtid"] if form.by == listened.LTTNG_TID else [],
+            listened.NEVER if form.by == listened.LTTNG_NO else "",
         )
         for form in loops.forms
     }
@@ -500,7 +501,7 @@ LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
     (bpftrace, tuple(listened.BPFTRACE)),
     (ptrace, (listened.PTRACE,)),
     (gdb, (listened.GDB,)),
-    (ust, (listened.LTTNG, listened.LTTNG_TID)),
+    (ust, (listened.LTTNG, listened.LTTNG_TID, listened.LTTNG_NO)),
 )
 """The listeners, each with a crew of its own, and the names of the listeners of its forms."""
 

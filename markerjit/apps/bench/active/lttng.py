@@ -61,10 +61,12 @@ class Account(NamedTuple):
 
 
 class Session(NamedTuple):
-    """The events of a session, as `provider:name`, and the contexts that are recorded with each."""
+    """The events of a session, as `provider:name`, the contexts that are recorded with each, and
+    the filter by which LTTng chooses them; "": all."""
 
     events: Sequence[str]
     contexts: Sequence[str] = ()
+    filter: str = ""
 
 
 class Tracer(NamedTuple):
@@ -178,7 +180,8 @@ def _start(tracer: Tracer, name: str, session: Session) -> None:
     sizes = ("--subbuf-size", str(_RING_SIZE // _SUB_BUFFERS), "--num-subbuf", str(_SUB_BUFFERS))
     tracer.call("create", name, "--output", str(tracer.account.folder / name))
     tracer.call("enable-channel", *of, *sizes, "ring")
-    tracer.call("enable-event", *of, "--channel", "ring", ",".join(session.events))
+    chosen = ("--filter", session.filter) if session.filter else ()
+    tracer.call("enable-event", *of, "--channel", "ring", ",".join(session.events), *chosen)
     for context in session.contexts:
         tracer.call("add-context", *of, "--channel", "ring", "--type", context)
     tracer.call("start", name)
