@@ -97,7 +97,7 @@ def test_the_report_and_the_table_have_it(kept) -> None:
     page = path.with_suffix(".html").read_text()
 
     assert page.count("<svg") == len(run["parts"]) + (len(run["parts"]) > 1)
-    assert "To count, " in page
+    assert re.search("To count(, |: the noise is too great )", page)  # others use the CPUs, too
     for name in OURS:  # the name of a longer form may begin so, and go on with a word
         assert len(re.findall(f" {name} +\\W", done.stdout)) == len(run["parts"]), name
         assert name in page

@@ -215,7 +215,8 @@ def test_disable_without_waiting_is_caught(build: Build) -> None:
 
     assert hammered.returncode != 0
     assert slept.returncode == 1
-    assert "finished" in slept.stderr
+    # The thread that was to wait sees it, or the other one, which finds the name free.
+    assert re.search(r"finished|returned|expected -EBUSY", slept.stderr)
 
 
 @pytest.mark.product
