@@ -45,6 +45,17 @@ class Table(Generic[T]):
         data = self._store.read(self.part.at(first), count * step)
         return [self.entry(data[at : at + step]) for at in range(0, len(data), step)]
 
+    def read_with(self, field: str, count: int) -> list[T]:
+        """Those of the first entries whose word of this name is not 0, by one read."""
+        step = self.part.entry_size
+        data = self._store.read(self.part.offset, count * step)
+        words = memoryview(data).cast("Q")[getattr(self._stored, field).offset // 8 :: step // 8]
+        return [
+            self.entry(data[index * step : (index + 1) * step])
+            for index, word in enumerate(words.tolist())
+            if word
+        ]
+
     def entry(self, data: bytes) -> T:
         """The entry that these bytes are in the arena."""
         whole = data if len(data) >= self._size else data.ljust(self._size, b"\0")

@@ -17,18 +17,19 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
+from itertools import accumulate
 
-import capstone
 import keystone
 
 from markerjit.errors import MarkerError
 from markerjit.tuples import NamedTuple
-from markerjit.x86.decode import decoder
+from markerjit.x86.decode import plain_decoder, sizes
 
 _RELATIVE = re.compile(r"\[rip \+ ([A-Za-z_]\w*)\]")
 _HEADING = "# "
 _SOMEWHERE = 0x11111111
 """A displacement of four bytes, until the right one is put in its place."""
+_SOMEWHERE_BYTES = _SOMEWHERE.to_bytes(4, "little")
 _DISPLACEMENT = 4
 _HERE, _FAR = 1 << 40, (1 << 40) + (1 << 24)
 """Stand-in addresses for position-independent code, and for its targets, which are out of reach of
@@ -80,27 +81,58 @@ def _keystone() -> keystone.Ks:
     return keystone.Ks(keystone.KS_ARCH_X86, keystone.KS_MODE_64)
 
 
+class _Placed(NamedTuple):
+    """Where an instruction stands, and in which line; and where it has a displacement of four bytes
+    in place of a name, 0 where it has none."""
+
+    line: str
+    address: int
+    end: int
+    displacement: int
+
+
 def assemble(source: Sequence[str], address: int, names: Mapping[str, int]) -> Assembled:
     """The code of these lines at an address, checked.
 
     `names` are addresses that lines may refer to; labels have other names. Raises WronglyAssembled.
     """
+    return _placed(source, address, names)[0]
+
+
+def _placed(
+    source: Sequence[str], address: int, names: Mapping[str, int]
+) -> tuple[Assembled, list[_Placed]]:
+    """The same, and where its instructions are."""
     source, headings = _without_headings(source)
     lines = [line for line in source if not line.endswith(":")]
     labels = dict(names)
     code = bytearray(_make(source, address, labels))
-    instructions = list(decoder().disasm(bytes(code), address))
-    if len(instructions) != len(lines):
-        raise WronglyAssembled(f"{len(lines)} instructions became {len(instructions)}")
-    labels.update(_labels(source, instructions, address + len(code)))
-    for line, instruction in zip(lines, instructions, strict=True):
-        relative = _RELATIVE.search(line)
-        if relative:
-            at = instruction.address - address + instruction.disp_offset
-            code[at : at + 4] = _displacement(line, relative[1], instruction, labels)
+    lengths = [size for size, _ in sizes(bytes(code))]
+    if len(lengths) != len(lines) or sum(lengths) != len(code):
+        raise WronglyAssembled(f"{len(lines)} instructions became {len(lengths)}")
+    ends = list(accumulate(lengths, initial=address))
+    placed = [
+        _Placed(line, start, end, _place_of(line, code, start - address, end - address))
+        for line, start, end in zip(lines, ends[:-1], ends[1:], strict=True)
+    ]
+    labels.update(_labels(source, ends))
+    for each in placed:
+        if each.displacement:
+            at = each.displacement
+            code[at : at + _DISPLACEMENT] = _displacement(each, labels)
     encoded = bytes(code)
-    _check(lines, list(decoder().disasm(encoded, address)), labels)
-    return Assembled(encoded, labels, _parts(headings, instructions, address + len(code)))
+    _check(placed, encoded, address, labels)
+    return Assembled(encoded, labels, _parts(headings, ends)), placed
+
+
+def _place_of(line: str, code: bytearray, start: int, end: int) -> int:
+    """Where in the code the displacement of a line's name is; 0 for a line without one."""
+    if not _RELATIVE.search(line):
+        return 0
+    piece = code[start:end]
+    if piece.count(_SOMEWHERE_BYTES) != 1:
+        raise WronglyAssembled(f"`{line}` became {piece.hex(' ')}")
+    return start + piece.index(_SOMEWHERE_BYTES)
 
 
 def assemble_anywhere(source: Sequence[str], names: Collection[str]) -> Movable:
@@ -108,17 +140,14 @@ def assemble_anywhere(source: Sequence[str], names: Collection[str]) -> Movable:
 
     Raises WronglyAssembled.
     """
-    made = assemble(source, _HERE, dict.fromkeys(names, _FAR))
+    made, placed = _placed(source, _HERE, dict.fromkeys(names, _FAR))
     references = []
-    lines = [line for line in _without_headings(source)[0] if not line.endswith(":")]
-    for line, instruction in zip(lines, decoder().disasm(made.code, 0), strict=True):
-        relative = _RELATIVE.search(line)
-        name = relative[1] if relative else line.partition(" ")[2]
-        if name not in names:
-            continue
-        end = instruction.address + instruction.size
-        at = instruction.address + instruction.disp_offset if relative else end - _DISPLACEMENT
-        references.append(Reference(at, end, name))
+    for each in placed:
+        relative = _RELATIVE.search(each.line) if each.displacement else None
+        name = relative[1] if relative else each.line.partition(" ")[2]
+        if name in names:
+            end = each.end - _HERE
+            references.append(Reference(each.displacement or end - _DISPLACEMENT, end, name))
     labels = {name: at - _HERE for name, at in made.labels.items() if name not in names}
     return Movable(made.code, labels, _offsets(made.parts), tuple(references))
 
@@ -155,11 +184,9 @@ def _without_headings(source: Sequence[str]) -> tuple[list[str], list[tuple[str,
     return others, headings
 
 
-def _parts(
-    headings: Sequence[tuple[str, int]], instructions: Sequence[capstone.CsInsn], end: int
-) -> tuple[Part, ...]:
-    places = [insn.address for insn in instructions] + [end]
-    starts = [places[index] for _, index in headings] + [end]
+def _parts(headings: Sequence[tuple[str, int]], places: Sequence[int]) -> tuple[Part, ...]:
+    """The parts of code whose instructions are at these places; the last of them is the end."""
+    starts = [places[index] for _, index in headings] + [places[-1]]
     parts = zip((name for name, _ in headings), starts, starts[1:], strict=False)
     return tuple(Part(*part) for part in parts if part[1] < part[2])
 
@@ -173,15 +200,17 @@ def _make(source: Sequence[str], address: int, names: Mapping[str, int]) -> byte
     return bytes(encoded or b"")
 
 
-def _displacement(
-    line: str, name: str, instruction: capstone.CsInsn, labels: Mapping[str, int]
-) -> bytes:
-    if name not in labels:
-        raise WronglyAssembled(f"`{line}`: nothing is called {name}")
-    distance = labels[name] - int(instruction.address + instruction.size)
+def _displacement(placed: _Placed, labels: Mapping[str, int]) -> bytes:
+    relative = _RELATIVE.search(placed.line)
+    if relative is None or relative[1] not in labels:
+        called = relative[1] if relative else placed.line
+        raise WronglyAssembled(f"`{placed.line}`: nothing is called {called}")
+    distance = labels[relative[1]] - placed.end
     if not -(1 << 31) <= distance < 1 << 31:
-        raise WronglyAssembled(f"`{line}`: {name} is out of reach, {distance:#x} away")
-    return distance.to_bytes(4, "little", signed=True)
+        raise WronglyAssembled(
+            f"`{placed.line}`: {relative[1]} is out of reach, {distance:#x} away"
+        )
+    return distance.to_bytes(_DISPLACEMENT, "little", signed=True)
 
 
 def _for_keystone(line: str, names: Mapping[str, int]) -> str:
@@ -194,36 +223,37 @@ def _for_keystone(line: str, names: Mapping[str, int]) -> str:
     return line
 
 
-def _labels(
-    source: Sequence[str], instructions: Sequence[capstone.CsInsn], end: int
-) -> dict[str, int]:
+def _labels(source: Sequence[str], places: Sequence[int]) -> dict[str, int]:
+    """The address of each label: that of the next instruction, or the end."""
     labels: dict[str, int] = {}
     index = 0
     for line in source:
         if line.endswith(":"):
-            labels[line[:-1]] = instructions[index].address if index < len(instructions) else end
+            labels[line[:-1]] = places[index]
         else:
             index += 1
     return labels
 
 
-def _check(
-    lines: Sequence[str], instructions: Sequence[capstone.CsInsn], labels: Mapping[str, int]
-) -> None:
-    if len(instructions) != len(lines):
-        raise WronglyAssembled(f"{len(lines)} instructions became {len(instructions)}")
-    for line, instruction in zip(lines, instructions, strict=True):
-        expected = _expected(line, instruction, labels)
-        decoded = f"{instruction.mnemonic} {instruction.op_str}".strip()
+def _check(placed: Sequence[_Placed], code: bytes, address: int, labels: Mapping[str, int]) -> None:
+    instructions = list(plain_decoder().disasm_lite(code, address))
+    if len(instructions) != len(placed):
+        raise WronglyAssembled(f"{len(placed)} instructions became {len(instructions)}")
+    for each, (_, _, mnemonic, operands) in zip(placed, instructions, strict=True):
+        expected = _expected(each, labels)
+        decoded = f"{mnemonic} {operands}".strip()
         if decoded != expected:
-            raise WronglyAssembled(f"`{line}` became `{decoded}` where it should be `{expected}`")
+            raise WronglyAssembled(
+                f"`{each.line}` became `{decoded}` where it should be `{expected}`"
+            )
 
 
-def _expected(line: str, instruction: capstone.CsInsn, labels: Mapping[str, int]) -> str:
+def _expected(placed: _Placed, labels: Mapping[str, int]) -> str:
     """As capstone writes it: with displacements and addresses for names."""
-    relative = _RELATIVE.search(line)
+    line = placed.line
+    relative = _RELATIVE.search(line) if placed.displacement else None
     if relative:
-        displacement = labels[relative[1]] - instruction.address - instruction.size
+        displacement = labels[relative[1]] - placed.end
         sign = "-" if displacement < 0 else "+"
         return line.replace(relative[0], f"[rip {sign} {number(abs(displacement))}]")
     mnemonic, _, target = line.partition(" ")
