@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -109,8 +110,12 @@ class Launched:
     def wait_until_held(self) -> bool:
         """Wait until the program is at its entry point. Returns False if it ends before that, for
         example because a library is missing."""
+        return self._comes_to_hold(inf)
+
+    def _comes_to_hold(self, most_s: float) -> bool:
+        until = time.monotonic() + most_s
         while not self._hold.is_waiting():
-            if self.code is not None:
+            if self.code is not None or time.monotonic() > until:
                 return False
             time.sleep(_POLL_S)
         return True
@@ -120,9 +125,7 @@ class Launched:
         patience was over."""
         self.has_begun = True
         is_waiting = False
-        until = time.monotonic() + _REMOVE_S
-        while not self._hold.is_waiting() and self.code is None and time.monotonic() < until:
-            time.sleep(_POLL_S)  # it is on its way there
+        self._comes_to_hold(_REMOVE_S)  # what is on its way there needs it
         with suppress(MarkerError), self._hold.open_memory() as memory:
             is_waiting = self._hold.release(memory)
             until = time.monotonic() + _REMOVE_S

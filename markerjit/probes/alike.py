@@ -12,7 +12,7 @@ from typing import Self
 
 from markerjit.abi import OP_STRING
 from markerjit.probes.asked_texts import TextArgument
-from markerjit.probes.compared import answers, begin, interrupted, labels_of
+from markerjit.probes.compared import answers, begin
 from markerjit.probes.key_texts import DATA
 from markerjit.probes.texts import PAGE_MASK, Registers, known_page, window_now
 from markerjit.questions.ir import TextTest, Value
@@ -43,16 +43,6 @@ class Alike(NamedTuple):
         if text.op != OP_STRING or other.op != OP_STRING:
             return None
         return cls(at, text.arg, other.arg, min(text.limit, other.limit))
-
-    @property
-    def labels(self) -> tuple[str, str, str]:
-        """Where its sequence begins and ends, and where it goes on when it was interrupted."""
-        return labels_of(self.at)
-
-    @property
-    def sequence(self) -> str:
-        """The name of its sequence."""
-        return f"sequence{self.at}"
 
     @property
     def data(self) -> Mapping[str, bytes]:
@@ -103,7 +93,3 @@ class Alike(NamedTuple):
         yield "test rax, rdx"
         yield f"jne {differs}"
         yield from answers(self.at)
-
-    def interrupted(self) -> tuple[str, ...]:
-        """What stands behind all other code."""
-        return interrupted(self.labels[2], f"ask{self.at}")

@@ -66,16 +66,6 @@ class Comparison(NamedTuple):
         return cls(at, asked.arg, asked.low, constant, ends, asked.op == OP_BYTES)
 
     @property
-    def labels(self) -> tuple[str, str, str]:
-        """Where its sequence begins and ends, and where it goes on when it was interrupted."""
-        return labels_of(self.at)
-
-    @property
-    def sequence(self) -> str:
-        """The name of its sequence."""
-        return f"sequence{self.at}"
-
-    @property
     def data(self) -> Mapping[str, bytes]:
         """What the code refers to by name: nothing."""
         return {}
@@ -121,10 +111,6 @@ class Comparison(NamedTuple):
             yield f"jne {differs}"
         yield from answers(self.at)
 
-    def interrupted(self) -> tuple[str, ...]:
-        """What stands behind all other code."""
-        return interrupted(self.labels[2], f"ask{self.at}")
-
 
 def labels_of(at: int) -> tuple[str, str, str]:
     """Where the sequence of a comparison begins and ends, and where it goes on when it was
@@ -132,10 +118,20 @@ def labels_of(at: int) -> tuple[str, str, str]:
     return f"begun{at}", f"compared{at}", f"interrupted{at}"
 
 
+def sequence_of(at: int) -> str:
+    """The name of the sequence of a comparison."""
+    return f"sequence{at}"
+
+
+def rest_of(at: int) -> tuple[str, ...]:
+    """What a comparison has behind all other code."""
+    return interrupted(labels_of(at)[2], f"ask{at}")
+
+
 def begin(at: int, register: str, rseq_offset: int) -> Iterator[str]:
     """The beginning of the sequence of a comparison, for which a register of 32 bits is changed,
     and rdx."""
-    yield f"lea rdx, [rip + sequence{at}]"
+    yield f"lea rdx, [rip + {sequence_of(at)}]"
     yield f"mov qword ptr fs:[{offset_of_thread(rseq_offset + RSEQ_SEQUENCE)}], rdx"
     yield f"{labels_of(at)[0]}:"
     yield f"mov {register}, dword ptr fs:[{offset_of_thread(rseq_offset + RSEQ_CPU)}]"

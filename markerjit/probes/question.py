@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Self
 
 from markerjit.abi import CALL_WORDS, PART_AGGREGATES, PART_READABLE, SHAPE_FLOATS
 from markerjit.probes.braking import Words
+from markerjit.probes.compared import labels_of, rest_of, sequence_of
 from markerjit.probes.computed import ASK, CLOCK, LOAD, STACK, Computing, Known, Line
 from markerjit.probes.recorder import SEQUENCE
 from markerjit.questions.ir import Node
@@ -134,10 +135,10 @@ def draft_of(
 def finished(lines: Sequence[Line], computing: Computing) -> Draft:
     """The code with what its comparisons have behind it."""
     compared = computing.compared
-    behind = [Line(text, None) for each in compared for text in each.interrupted()]
-    sequences = {each.sequence: each.labels for each in compared}
+    rest = [Line(text, None) for each in compared for text in rest_of(each.at)]
+    sequences = {sequence_of(each.at): labels_of(each.at) for each in compared}
     data = {name: piece for each in compared for name, piece in each.data.items()}
-    return Draft([*lines, *behind], tuple(computing.asked), data, sequences)
+    return Draft([*lines, *rest], tuple(computing.asked), data, sequences)
 
 
 def _compute(

@@ -82,12 +82,12 @@ def _keystone() -> keystone.Ks:
 
 
 class _Placed(NamedTuple):
-    """Where an instruction stands, and in which line; and where it has a displacement of four bytes
-    in place of a name, 0 where it has none."""
+    """The line of an instruction, and where that ends; the name that it has relative to rip, "" for
+    none, and where in the code the four bytes of the displacement are."""
 
     line: str
-    address: int
     end: int
+    name: str
     displacement: int
 
 
@@ -102,7 +102,7 @@ def assemble(source: Sequence[str], address: int, names: Mapping[str, int]) -> A
 def _placed(
     source: Sequence[str], address: int, names: Mapping[str, int]
 ) -> tuple[Assembled, list[_Placed]]:
-    """The same, and where its instructions are."""
+    """The code as `assemble` makes it, and where its instructions are."""
     source, headings = _without_headings(source)
     lines = [line for line in source if not line.endswith(":")]
     labels = dict(names)
@@ -112,12 +112,12 @@ def _placed(
         raise WronglyAssembled(f"{len(lines)} instructions became {len(lengths)}")
     ends = list(accumulate(lengths, initial=address))
     placed = [
-        _Placed(line, start, end, _place_of(line, code, start - address, end - address))
+        _place(line, end, code[start - address : end - address], start - address)
         for line, start, end in zip(lines, ends[:-1], ends[1:], strict=True)
     ]
     labels.update(_labels(source, ends))
     for each in placed:
-        if each.displacement:
+        if each.name:
             at = each.displacement
             code[at : at + _DISPLACEMENT] = _displacement(each, labels)
     encoded = bytes(code)
@@ -125,14 +125,15 @@ def _placed(
     return Assembled(encoded, labels, _parts(headings, ends)), placed
 
 
-def _place_of(line: str, code: bytearray, start: int, end: int) -> int:
-    """Where in the code the displacement of a line's name is; 0 for a line without one."""
-    if not _RELATIVE.search(line):
-        return 0
-    piece = code[start:end]
-    if piece.count(_SOMEWHERE_BYTES) != 1:
-        raise WronglyAssembled(f"`{line}` became {piece.hex(' ')}")
-    return start + piece.index(_SOMEWHERE_BYTES)
+def _place(line: str, end: int, code: bytearray, start: int) -> _Placed:
+    """The place of a line of which this is the code, from `start` on. Raises WronglyAssembled where
+    that does not have the displacement once."""
+    relative = _RELATIVE.search(line)
+    if not relative:
+        return _Placed(line, end, "", 0)
+    if code.count(_SOMEWHERE_BYTES) != 1:
+        raise WronglyAssembled(f"`{line}` became {code.hex(' ')}")
+    return _Placed(line, end, relative[1], start + code.index(_SOMEWHERE_BYTES))
 
 
 def assemble_anywhere(source: Sequence[str], names: Collection[str]) -> Movable:
@@ -143,11 +144,11 @@ def assemble_anywhere(source: Sequence[str], names: Collection[str]) -> Movable:
     made, placed = _placed(source, _HERE, dict.fromkeys(names, _FAR))
     references = []
     for each in placed:
-        relative = _RELATIVE.search(each.line) if each.displacement else None
-        name = relative[1] if relative else each.line.partition(" ")[2]
+        name = each.name or each.line.partition(" ")[2]
         if name in names:
             end = each.end - _HERE
-            references.append(Reference(each.displacement or end - _DISPLACEMENT, end, name))
+            at = each.displacement if each.name else end - _DISPLACEMENT
+            references.append(Reference(at, end, name))
     labels = {name: at - _HERE for name, at in made.labels.items() if name not in names}
     return Movable(made.code, labels, _offsets(made.parts), tuple(references))
 
@@ -201,14 +202,12 @@ def _make(source: Sequence[str], address: int, names: Mapping[str, int]) -> byte
 
 
 def _displacement(placed: _Placed, labels: Mapping[str, int]) -> bytes:
-    relative = _RELATIVE.search(placed.line)
-    if relative is None or relative[1] not in labels:
-        called = relative[1] if relative else placed.line
-        raise WronglyAssembled(f"`{placed.line}`: nothing is called {called}")
-    distance = labels[relative[1]] - placed.end
+    if placed.name not in labels:
+        raise WronglyAssembled(f"`{placed.line}`: nothing is called {placed.name}")
+    distance = labels[placed.name] - placed.end
     if not -(1 << 31) <= distance < 1 << 31:
         raise WronglyAssembled(
-            f"`{placed.line}`: {relative[1]} is out of reach, {distance:#x} away"
+            f"`{placed.line}`: {placed.name} is out of reach, {distance:#x} away"
         )
     return distance.to_bytes(_DISPLACEMENT, "little", signed=True)
 
@@ -251,11 +250,11 @@ def _check(placed: Sequence[_Placed], code: bytes, address: int, labels: Mapping
 def _expected(placed: _Placed, labels: Mapping[str, int]) -> str:
     """As capstone writes it: with displacements and addresses for names."""
     line = placed.line
-    relative = _RELATIVE.search(line) if placed.displacement else None
-    if relative:
-        displacement = labels[relative[1]] - placed.end
+    if placed.name:
+        displacement = labels[placed.name] - placed.end
         sign = "-" if displacement < 0 else "+"
-        return line.replace(relative[0], f"[rip {sign} {number(abs(displacement))}]")
+        address = f"[rip {sign} {number(abs(displacement))}]"
+        return line.replace(f"[rip + {placed.name}]", address)
     mnemonic, _, target = line.partition(" ")
     if mnemonic[0] in "jc" and target in labels:
         return f"{mnemonic} {labels[target]:#x}"

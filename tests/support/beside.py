@@ -30,9 +30,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--processes", type=int, default=1, metavar="N", help="run files of tests in N processes"
     )
-    parser.addoption(
-        "--each-test", action="store_true", help="give the processes tests instead of files"
-    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -64,8 +61,7 @@ class _Pool:
 
     def __init__(self, session: pytest.Session, count: int) -> None:
         items = session.items
-        each = session.config.getoption("--each-test")
-        groups = groupby(range(len(items)), lambda index: index if each else items[index].path)
+        groups = groupby(range(len(items)), lambda index: items[index].path)
         self._groups: deque[Group] = deque(tuple(group) for _, group in groups)
         self._session = session
         self._count = min(count, len(self._groups))

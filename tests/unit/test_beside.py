@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 PLUGINS = ("-p", "tests.support.beside", "-p", "no:hypothesispytest", "-p", "no:cacheprovider")
 
 MEETING = """
@@ -95,13 +93,10 @@ def test_files_run_beside_each_other_and_are_told_together(repo: Path, tmp_path:
         assert lines == [f"{own} begins", f"{own} last", f"{own} ends"]
 
 
-@pytest.mark.parametrize("options", [(), ("--each-test",)])
-def test_a_process_that_dies_is_a_failure_of_its_test(
-    repo: Path, tmp_path: Path, options: tuple[str, ...]
-) -> None:
+def test_a_process_that_dies_is_a_failure_of_its_test(repo: Path, tmp_path: Path) -> None:
     (tmp_path / "test_dying.py").write_text(DYING)
 
-    done = run(repo, tmp_path, "--processes", "2", *options)
+    done = run(repo, tmp_path, "--processes", "2")
 
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(r"\b1 failed, 2 passed in", done.stdout)

@@ -241,7 +241,7 @@ struct word {
     int32_t value;
 };
 
-/* Who waits, and for how long at most. A program that we have not made ourselves is a stranger. */
+/* A program that waits, and for how long. One that we have not made ourselves is a stranger. */
 struct waiter {
     pid_t pid;
     int stranger;
