@@ -31,7 +31,7 @@ help:
 	@echo "make format   rewrite Python and C in the house's format"
 	@echo "make native   the runtime, libraries and demo programs, into $(NATIVE)/"
 	@echo "make bench    what a marker costs here, in ten minutes: build/bench.html and a table"
-	@echo "make bench-real  the same in Lua and SQLite, in half an hour: build/bench-real.html and a table"
+	@echo "make bench-real  the same in Lua and SQLite, in twenty minutes: build/bench-real.html and a table"
 	@echo "make torture  change code under running threads in all ways, for TORTURE_SECONDS (600)"
 	@echo "make whole    open every function of real programs at entry and exits, while they work"
 	@echo "make armings  the same of redis-server, on and off a hundred times"

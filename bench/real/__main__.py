@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
+import time
 from pathlib import Path
 
 import real
 from markerjit.apps.bench.api import results
-from markerjit.cli import arguments, files
+from markerjit.cli import arguments, files, output, signals
 from markerjit.errors import MarkerError, Refused
 from real import measuring, page, table
 from real.programs import PROGRAMS
@@ -20,15 +20,18 @@ _WIDTH = 110
 def main(words: list[str] | None = None) -> int:
     """Measure, print a table, keep what was asked for."""
     options = _parser().parse_args(words)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what we made goes away
     try:
-        return _run(options)
-    except KeyboardInterrupt:
-        return 130
+        with signals.Raised():  # so that the programs end, and what was measured is kept
+            return _run(options)
+    except KeyboardInterrupt as error:
+        return _code(error)
     except MarkerError as error:
-        print(f"\r\x1b[Kbench/real: {error}" if sys.stderr.isatty() else f"bench/real: {error}",
-              file=sys.stderr)  # fmt: skip
+        print(f"bench/real: {error}", file=sys.stderr)
         return 1
+
+
+def _code(interrupted: KeyboardInterrupt) -> int:
+    return int(getattr(interrupted, "code", 130))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -42,7 +45,11 @@ def _run(options: argparse.Namespace) -> int:
         tuple(PROGRAMS[name] for name in options.programs or PROGRAMS), options.seconds,
         options.layouts, options.cc,
     )  # fmt: skip
-    run = measuring.measure(plan, _progress)
+    progress = _Progress()
+    try:
+        run, interrupted = measuring.measure(plan, progress.show)
+    finally:
+        progress.end()
     table.show(run, Console(width=None if sys.stdout.isatty() else _WIDTH))
     if options.json:
         results.write(run, options.json)
@@ -50,7 +57,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.html:
         options.html.write_text(page.page(run), encoding="utf-8")
         print(f"the report is {options.html}", file=sys.stderr)
-    return 0
+    return _code(interrupted) if interrupted else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,9 +79,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _progress(what: str, done: float) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{what}: {done:4.0%}\x1b[K", end="", file=sys.stderr, flush=True)
+class _Progress:
+    """Of a run, on standard error: a line that is replaced on a terminal, elsewhere a line for each
+    comparison."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+        self._began = time.monotonic()
+        self._last = ""
+
+    def show(self, title: str, done: float) -> None:
+        """Say what is measured, and how much of it is done."""
+        seconds = f"{time.monotonic() - self._began:.0f} s"
+        if self._shown:
+            output.print_progress(f"{seconds}: {title}, {done:.0%}")
+        elif title != self._last:
+            print(f"{seconds}: {title}", file=sys.stderr, flush=True)
+        self._last = title
+
+    def end(self) -> None:
+        """Remove the line."""
+        if self._shown:
+            output.print_progress("")
 
 
 if __name__ == "__main__":

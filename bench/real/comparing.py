@@ -38,44 +38,60 @@ class Limits(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """What came out, in percent of the baseline, and in seconds: layouts by rounds."""
+    """The results, in percent of the baseline, and in seconds: layouts by rounds. `repeat` is how
+    often everything ran in a round."""
 
     comparison: Comparison
     seconds: dict[str, Array]
+    repeat: int
 
 
 def compare(
     forms: Sequence[Form], layouts: int, runs: Runs, limits: Limits,
     progress: Callable[[float], None] = lambda done: None, *, repeat: int = 6, seed: int = 0,
 ) -> Timed:  # fmt: skip
-    """Run them in rounds; the first is to warm up, and is not kept."""
+    """Run them in rounds. Everything runs once before, to warm up, and to see how long it takes: in
+    a round it runs `repeat` times, or less often where the time would not hold the fewest rounds.
+    Takes longer than the limit only where it does not hold them with one time each."""
     chance = random.Random(seed)
+    all_runs = [(form.name, layout) for form in forms for layout in range(layouts)]
     rounds: list[dict[str, list[float]]] = []
     began = time.monotonic()
-    is_warm = False
+
+    def spent() -> float:
+        return time.monotonic() - began
+
+    def pass_over(took: dict[str, list[float]]) -> None:
+        for form, layout in chance.sample(all_runs, len(all_runs)):
+            took[form][layout] = min(runs[form, layout](), took[form][layout])
+            progress(min(1.0, spent() / max(limits.seconds, 1e-9)))
+
+    pass_over(_unknown(forms, layouts))
+    fitting = (limits.seconds - spent()) / (_FEWEST_ROUNDS * max(spent(), 1e-9))
+    repeat = max(1, min(repeat, int(fitting)))
     while True:
-        took = {form.name: [math.inf] * layouts for form in forms}
-        all_runs = [(form.name, layout) for form in forms for layout in range(layouts)]
+        rounds.append(took := _unknown(forms, layouts))
         for _ in range(repeat):
-            for form, layout in chance.sample(all_runs, len(all_runs)):
-                took[form][layout] = min(runs[form, layout](), took[form][layout])
-        if is_warm:
-            rounds.append(took)
-        is_warm = True
-        spent = time.monotonic() - began
-        progress(min(1.0, spent / max(limits.seconds, 1e-9)))
+            pass_over(took)
         if len(rounds) < _FEWEST_ROUNDS:
             continue
-        if spent > limits.seconds:
-            return timed(forms, rounds)
+        if spent() * (1 + 1 / len(rounds)) > limits.seconds:  # no room for another
+            return timed(forms, rounds, repeat)
         if len(rounds) % _LOOK_EVERY == 0:
-            result = timed(forms, rounds)
+            result = timed(forms, rounds, repeat)
             if is_narrow(result.comparison, limits.half_width):
                 return result
 
 
-def timed(forms: Sequence[Form], rounds: Sequence[Mapping[str, Sequence[float]]]) -> Timed:
-    """Of rounds, by form the seconds in each layout."""
+def _unknown(forms: Sequence[Form], layouts: int) -> dict[str, list[float]]:
+    return {form.name: [math.inf] * layouts for form in forms}
+
+
+def timed(
+    forms: Sequence[Form], rounds: Sequence[Mapping[str, Sequence[float]]], repeat: int
+) -> Timed:
+    """The results of rounds, which have by form the seconds in each layout."""
     seconds = {form.name: np.array([each[form.name] for each in rounds]).T for form in forms}
     percent = {name: 100 * taken / seconds[BASELINE] for name, taken in seconds.items()}
-    return Timed(Comparison(percent, {form.name: form.baseline for form in forms}, 1), seconds)
+    comparison = Comparison(percent, {form.name: form.baseline for form in forms}, 1)
+    return Timed(comparison, seconds, repeat)

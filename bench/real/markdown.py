@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from markerjit.apps.bench.api import NOTHING
-from real.table import more_instructions, passed
+from real.table import more_instructions, passed, sampled
 
 Part = Mapping[str, Any]
 
@@ -66,8 +66,7 @@ def _instructions(part: Part, forms: Mapping[str, Any], name: str) -> str:
 
 def _passed(parts: Sequence[Part]) -> Iterator[str]:
     for part in parts:
-        layouts, rounds = len(part["forms"][0]["samples"]), len(part["forms"][0]["samples"][0])
         yield (
-            f"- {part['title']}: {passed(part).partition(': ')[2]}. {rounds} rounds in {layouts} "
-            f"layouts; noise floor {part['floor']:.2f} %."
+            f"- {part['title']}: {passed(part).partition(': ')[2]}. {sampled(part).capitalize()}; "
+            f"noise floor {part['floor']:.2f} %."
         )

@@ -18,6 +18,7 @@ from markerjit.apps.bench.api import (
     sheet,
     svg,
 )
+from real.table import sampled
 
 WIDTH = 1000
 _LABEL, _FIGURE = 190, 210
@@ -36,7 +37,7 @@ METHOD = (
     "is linked in several layouts: objects in another order, behind padding of another size, "
     "functions sorted in another way. Layout alone moves results more than a marker does.",
     "In a round each form runs in each layout, as a process of its own on one CPU, the forms of a "
-    "layout in random order, 6 times over (3 with a marker on); the least counts. A figure is the "
+    "layout in random order, some times over; the least counts. A figure is the "
     "CPU time of the run, user and system together, more than that of the build without markers "
     "in the same round and layout, in percent: the median over rounds, the mean over layouts, and "
     "a 95 % interval, by bootstrap over rounds and by Student's t over layouts.",
@@ -64,7 +65,8 @@ def _part(part: Part, raw: Mapping[str, Any]) -> str:
     counts = {name: times for name, times in raw["setting"]["passed"].items() if times}
     caption = (
         f"A mark is a form, hollow where it cannot be told from no markers; the bar is its 95 % "
-        f"interval, each dot is a run. No markers take {raw['seconds']:.3f} s. "
+        f"interval, each dot is a round. There are {sampled(raw)}. No markers take "
+        f"{raw['seconds']:.3f} s. "
         f"{noise(part.floor, part.again, part.unit)} That is the grey band. Passed in a run: "
         + ", ".join(f"{name} {times:,}" for name, times in counts.items()) + "."
     )  # fmt: skip

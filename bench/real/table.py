@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from markerjit.apps.bench.api import NOTHING, about, noise
+from markerjit.apps.bench.api import NOTHING, about, counted, noise, results
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,6 +22,8 @@ def show(run: Mapping[str, Any], console: Console) -> None:
     console.print(
         *(f"{name} {version}" for name, version in versions.items()), sep=", ", highlight=False
     )
+    if early := run["machine"].get(results.ENDED_EARLY):
+        console.print(f"THE RUN ENDED EARLY: {early}", highlight=False)
     for part in run["parts"]:
         console.print()
         console.print(table(part))
@@ -35,11 +37,10 @@ def table(part: Part) -> Table:
     """One workload."""
     from rich.table import Table
 
-    layouts, rounds = len(part["forms"][0]["samples"]), len(part["forms"][0]["samples"][0])
     made = Table(
         title=part["title"],
-        caption=f"% more CPU time than no marker, which takes {part['seconds']:.3f} s; {rounds} "
-        f"rounds, layouts: {layouts}\n"
+        caption=f"% more CPU time than no marker, which takes {part['seconds']:.3f} s; "
+        f"{sampled(part)}\n"
         f"{noise(part['floor'], part['again'], part['unit'])}\n{passed(part)}",
         title_justify="left",
         caption_justify="left",
@@ -72,3 +73,10 @@ def passed(part: Part) -> str:
     """How often each marker was passed in a run, as the program has counted it."""
     counts = {name: times for name, times in part["setting"]["passed"].items() if times}
     return "passed in a run: " + ", ".join(f"{name} {times:,}" for name, times in counts.items())
+
+
+def sampled(part: Part) -> str:
+    """The number of layouts, of rounds, and of runs in a round."""
+    layouts = part["forms"][0]["samples"]
+    times = f", each the least of {counted(part['repeat'], 'run')}" if "repeat" in part else ""
+    return f"{counted(len(layouts[0]), 'round')} in {counted(len(layouts), 'layout')}{times}"

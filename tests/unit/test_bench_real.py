@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import tarfile
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +218,7 @@ def rounds(number: int = 12, **more: float) -> list[dict[str, list[float]]]:
 
 def made(**more: float) -> dict[str, Any]:
     forms = [BY_NAME[name] for name in (BASELINE, AGAIN, *more)]
-    return measuring.part("some work", forms, comparing.timed(forms, rounds(**more)),
+    return measuring.part("some work", forms, comparing.timed(forms, rounds(**more), 6),
                           {"passed": {"place": 1000}})  # fmt: skip
 
 
@@ -251,11 +255,81 @@ def test_comparing_warms_up_runs_all_and_ends_when_it_is_narrow() -> None:
     result = comparing.compare(forms, 2, runs, comparing.Limits(1e9), repeat=5)
 
     kept = result.seconds["jump"].shape[1]
-    assert len(ran) == (kept + 1) * len(runs) * 5
+    assert len(ran) == (1 + kept * 5) * len(runs)
     turns = [tuple(ran[at : at + len(runs)]) for at in range(0, len(ran), len(runs))]
     assert all(set(turn) == set(runs) for turn in turns)
     assert len(set(turns)) > 4  # in other orders
     assert result.comparison.cost("jump").value == pytest.approx(25)
+
+
+class Clock:
+    """Time that passes only where a test lets it pass."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+    def passing(self, seconds: float) -> float:
+        """What a run takes, by the clock and of a CPU."""
+        self.now += seconds
+        return seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "repeat", "rounds_kept"),
+    [(1000, 6, 41), (90, 5, 4), (25, 1, 4), (1, 1, 4)],
+    ids=["room for all", "room for less", "room for the least", "no room"],
+)
+def test_a_round_repeats_what_the_time_has_room_for(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, repeat: int, rounds_kept: int
+) -> None:
+    clock = Clock(monkeypatch)
+    forms = [BY_NAME[name] for name in (BASELINE, AGAIN)]
+    chance = random.Random(1)
+    runs = {(form.name, 0): lambda: clock.passing(chance.uniform(2, 2.004)) for form in forms}
+
+    result = comparing.compare(forms, 1, runs, comparing.Limits(seconds, half_width=0))
+
+    assert (result.repeat, result.seconds[AGAIN].shape[1]) == (repeat, rounds_kept)
+    least = 5 * 2 * 2.004
+    assert clock.now - 1000 <= max(seconds, least)
+
+
+def test_each_piece_has_its_share_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    granted: list[float] = []
+    shown: list[tuple[str, float]] = []
+
+    def measure(seconds: float, progress: Callable[[float], None]) -> results.Measured:
+        granted.append(seconds)
+        progress(0.5)
+        clock.passing(40 if len(granted) == 1 else seconds)
+        return results.Measured([{"number": len(granted)}], [], [])
+
+    pieces = [measuring.Piece(name, share, measure)
+              for name, share in (("a", 0.2), ("b", 0.2), ("c", 0.6))]  # fmt: skip
+    measured, interrupted = measuring.run_pieces(pieces, 100, lambda *what: shown.append(what))
+
+    assert granted == pytest.approx([20, 15, 45])
+    assert ([part["number"] for part in measured.parts], interrupted) == ([1, 2, 3], None)
+    assert shown[:3] == [("1 of 3, a", 0), ("1 of 3, a", 0.5), ("2 of 3, b", 0)]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_an_interrupted_run_has_the_comparisons_that_were_complete(at: int) -> None:
+    def measure(number: int, *_: Any) -> results.Measured:
+        if number == at:
+            raise KeyboardInterrupt
+        return results.Measured([{"number": number}], [], [])
+
+    pieces = [measuring.Piece("x", 0.5, partial(measure, number)) for number in (0, 1)]
+    if at == 0:
+        with pytest.raises(KeyboardInterrupt):
+            measuring.run_pieces(pieces, 1, lambda *_: None)
+    else:
+        measured, interrupted = measuring.run_pieces(pieces, 1, lambda *_: None)
+        assert [part["number"] for part in measured.parts] == [0]
+        assert isinstance(interrupted, KeyboardInterrupt)
 
 
 def run_of(*parts: dict[str, Any]) -> dict[str, Any]:

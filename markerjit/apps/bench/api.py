@@ -18,7 +18,7 @@ from markerjit.apps.bench.sampling import machine, results
 from markerjit.apps.bench.sampling.build import Missing, file_name, skips, why_missing
 from markerjit.apps.bench.sampling.code import NotCounted, valgrind
 from markerjit.apps.bench.sampling.compare import Comparison, is_narrow
-from markerjit.apps.bench.sampling.figures import noise
+from markerjit.apps.bench.sampling.figures import counted, noise
 from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, Form
 from markerjit.apps.bench.sampling.shapes import NOTHING, Measured, Part, report
 from markerjit.apps.bench.sampling.statistics import Estimate
@@ -42,6 +42,7 @@ __all__ = [
     "Scale",
     "about",
     "clean",
+    "counted",
     "file_name",
     "is_narrow",
     "machine",
