@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 
 import markerjit
 from markerjit.session.switch import Switcher
-from tests.support.commands import cli, one_line
+from tests.support.commands import cli, one_line, python_started
 from tests.support.keys import forbid_sequences, run_for_a_while, truth_of
 from tests.support.processes import text_of
 
@@ -384,10 +383,8 @@ def kill_while_adding(pid: int) -> None:
         "    with session.aggregate('truth_key', by='key'):\n"
         "        print('on', flush=True); sys.stdin.read()\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(pid)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as controller:  # fmt: skip
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with python_started(code, pid, **pipes) as controller:
         assert controller.stdout and controller.stdout.readline() == "on\n"
         controller.kill()
 

@@ -90,11 +90,12 @@ def following(session: markerjit.Session, **options: Any) -> Iterator[markerjit.
 
 @contextmanager
 def at_work(program: Any) -> Iterator[None]:
-    """The program allocates for as long as the context lasts."""
+    """The program allocates for as long as the context lasts, and has pauses, as what observes it
+    needs the CPU, too."""
     over = threading.Event()
 
     def work() -> None:
-        while not over.is_set():
+        while not over.wait(0.01):
             program.ask("run 20")
 
     thread = threading.Thread(target=work)

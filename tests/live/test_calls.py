@@ -22,7 +22,9 @@ from tests.support.call_graphs import calls_of, edges, followed, function
 from tests.support.code_bytes import code_of
 from tests.support.commands import cli, facts, one_line, running
 from tests.support.compilers import Compiler
+from tests.support.markers import has_arena
 from tests.support.processes import text_of
+from tests.support.programs import Target
 from tests.support.terminals import in_terminal, screen_of
 from tests.support.timing import wait_until
 from tests.support.trace_processor import TraceProcessor
@@ -386,17 +388,27 @@ def test_calls_of_python_itself_go_on_and_its_code_is_as_before(tmp_path: Path) 
 # ---- the command ---------------------------------------------------------------------------------
 
 
+def ended(command: subprocess.Popen[str]) -> bool:
+    return command.poll() is not None
+
+
+def ask_until_the_end(program: Target, question: str, command: subprocess.Popen[str]) -> None:
+    """Ask a program again and again, once a command has its arena in it."""
+    wait_until(lambda: has_arena(program.pid) or ended(command), "an arena")
+    while not ended(command):
+        program.ask(question)
+
+
 def test_the_table_the_tree_and_the_files_fit(target: Callable, tmp_path: Path) -> None:
-    program = target(PROGRAM)
     files = [str(tmp_path / f"calls{suffix}") for suffix in (".folded", ".pftrace")]
 
     shown = []
     for path in files:
+        program = target(PROGRAM)
         names = ("leaf", "twice", "catcher", "middle", "thrower")
         options = ("-n", "100", "--tree", "--graph", "leaf", "-o", path)
         with running("calls", program.pid, *names, *options) as command:
-            while command.poll() is None:
-                program.ask("run 1")
+            ask_until_the_end(program, "run 1", command)
             shown.append(command.communicate())
 
     for out, errors in shown:
@@ -460,8 +472,7 @@ def test_a_full_disk_costs_the_file_and_not_the_table(
         (full_disk / "other").write_bytes(bytes(4096))
 
     with running("calls", program.pid, *KNOWN, "-n", 20000, "-o", path) as command:
-        while command.poll() is None:
-            program.ask("run 20")
+        ask_until_the_end(program, "run 20", command)
         out, errors = command.communicate()
 
     assert (command.returncode, errors) == (1, f"markerjit: cannot write {path}: {NO_SPACE}\n")
@@ -485,10 +496,6 @@ def test_json_has_all_that_the_text_says(target: Callable) -> None:
         "cpu_s",
         "corrected",
     }
-
-
-def ended(command: subprocess.Popen[str]) -> bool:
-    return command.poll() is not None
 
 
 def test_a_signal_or_a_reader_that_goes_ends_it_with_all_switched_off(

@@ -12,14 +12,16 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import markerjit
-from tests.support.commands import CLI, ENVIRONMENT, cli, one_line, running
+from tests.support.commands import cli, one_line, python_started, running
 from tests.support.filters import KILL, answers, container_filter
+from tests.support.markers import has_arena
 from tests.support.processes import state_of, text_of
 from tests.support.programs import ROOT, Target, make
 from tests.support.timing import Limited, wait_until
@@ -31,6 +33,8 @@ FIRST, CHILD = 0, 1
 
 
 def is_on(pid: int) -> bool:
+    if not has_arena(pid):
+        return False
     with markerjit.View(pid) as view:
         return any(marker.mode for marker in view.statistics())
 
@@ -140,6 +144,8 @@ with markerjit.Family([int(sys.argv[1])], request) as family:
 """
 
 
+long = partial(pytest.param, marks=pytest.mark.long)
+
 BIRTHS = [("follow: child", 1), ("follow: child", 3), ("follow: parent", 1)]
 RELEASE = ("follow: release", 1)
 EXECUTIONS = [("follow: executed", 1), ("hold written", 1), ("follow: held", 2)]
@@ -149,8 +155,10 @@ EXECUTIONS = [("follow: executed", 1), ("hold written", 1), ("follow: held", 2)]
     ("way", "point", "at"),
     [
         *(("exec", *point) for point in (*BIRTHS, RELEASE, *EXECUTIONS)),
-        *(("vfork", *point) for point in (*BIRTHS, *EXECUTIONS)),
-        *(("threads", *point) for point in (*BIRTHS, RELEASE)),
+        *(("vfork", *point) for point in (BIRTHS[0], EXECUTIONS[-1])),
+        *(("threads", *point) for point in (BIRTHS[0], RELEASE)),
+        *(long("vfork", *point) for point in (*BIRTHS[1:], *EXECUTIONS[:-1])),
+        *(long("threads", *point) for point in BIRTHS[1:]),
     ],
 )
 def test_family_goes_on_when_its_controller_is_killed(
@@ -185,10 +193,8 @@ def killed_at(program: Target, point: str, at: int) -> Iterator[Limited]:
     """A controller that follows a program, and is killed at this point."""
     make("build/hooks/libmjstop.so")
     faults = {"MJ_KILL_POINT": point, "MJ_KILL_AT": str(at)}
-    command = [CLI[0], "-B", "-c", KILLED, str(program.pid)]
-    with Limited(
-        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**ENVIRONMENT, **faults}
-    ) as controller:
+    pipe = subprocess.PIPE
+    with python_started(KILLED, program.pid, environment=faults, stdout=pipe) as controller:
         assert controller.stdout is not None
         assert controller.stdout.readline() == "follows\n"
         yield controller

@@ -15,30 +15,25 @@ import pytest
 
 import markerjit
 from markerjit.session.probes_in_c import wait_until_left
-from tests.support.commands import CLI, ENVIRONMENT, cli, facts, one_line, running
+from tests.support.commands import ENVIRONMENT, cli, facts, one_line, running, started
+from tests.support.markers import wait_until_on
 from tests.support.programs import Target
-from tests.support.timing import Limited, wait_until
+from tests.support.timing import wait_until
 
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Start `markerjit trace`; it has begun when the marker is held."""
-    started = []
+    traces = []
 
-    def start(pid: int, *args: str) -> subprocess.Popen[str]:
-        process = Limited(
-            [*CLI, "trace", str(pid), *args],
-            env=ENVIRONMENT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        wait_until(lambda: any(marker["held"] for marker in status(pid).values()), "a trace")
+    def start(pid: int, *args: str, **kwargs: Any) -> subprocess.Popen[str]:
+        process = started("trace", pid, *args, **kwargs)
+        traces.append(process)
+        wait_until_on(pid, lambda: any(marker["held"] for marker in status(pid).values()))
         return process
 
     yield start
-    for process in started:
+    for process in traces:
         process.kill()
         process.communicate()
 
@@ -74,7 +69,8 @@ def test_marker_that_is_traced_is_switched_by_nobody_else(
     target: Callable, trace: Callable, command: str
 ) -> None:
     program = target("truth_process")
-    tracer = trace(program.pid, "*", "--json")
+    # With a command line of its own, which a process that was forked does not have.
+    tracer = trace(program.pid, "*", "--json", env=ENVIRONMENT)
 
     refused = refusal(command, program.pid, "*")
     program.command("pass 10")

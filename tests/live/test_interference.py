@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 import markerjit
 from markerjit.abi import CONTROL, Control
+from tests.support.commands import python_started
 
 pytestmark = pytest.mark.live
 
@@ -35,9 +35,8 @@ def test_signals_to_the_controller_do_not_reach_a_borrowed_thread(target: Callab
     """A wait that they ended would leave the thread with our registers: it died of SIGSEGV."""
     for _ in range(4):
         program = target("truth_threads", "2", "--rate", "2000")
-        python = [sys.executable, "-c", SHAKEN, str(program.pid)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        with subprocess.Popen(python, text=True, **pipes) as controller:
+        with python_started(SHAKEN, program.pid, **pipes) as controller:
             assert controller.stdin is not None
             assert controller.stdout is not None
             assert controller.stdout.readline() == "ready\n"

@@ -21,8 +21,16 @@ import markerjit
 from markerjit.cli.end import End
 from markerjit.cli.main import run
 from markerjit.memory import ProcessMemory, read_maps
-from tests.support.commands import CLI, ENVIRONMENT, cli, cli_reading, one_line, running
-from tests.support.programs import ROOT, make
+from tests.support.commands import (
+    CLI,
+    ENVIRONMENT,
+    cli,
+    cli_reading,
+    one_line,
+    python_started,
+    running,
+)
+from tests.support.programs import make
 from tests.support.timing import Limited, wait_until
 
 BUILDS = ("truth_start", "truth_start_static")
@@ -703,15 +711,10 @@ def test_controller_that_is_killed_while_it_launches_leaves_nothing_stopped(
 ) -> None:
     """The program runs to its end, or was never executed."""
     make("build/hooks/libmjstop.so")
-    command = [CLI[0], "-B", "-c", KILLED, start(name), "exit", "9"]
     faults = {"MJ_KILL_POINT": point, "MJ_KILL_AT": "1"}
-    with Limited(
-        command,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**ENVIRONMENT, **faults},
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with python_started(
+        KILLED, start(name), "exit", "9", environment=faults, **pipes
     ) as controller:
         printed, errors = controller.communicate()  # both ends: the program's, too
 

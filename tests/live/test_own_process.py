@@ -10,13 +10,12 @@ import json
 import re
 import struct
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands import ENVIRONMENT, cli, running
+from tests.support.commands import cli, python, running
 from tests.support.markers import wait_on
 from tests.support.processes import text_of
 from tests.support.programs import ROOT
@@ -63,11 +62,12 @@ void own_trap(void) { __asm__ __volatile__("int3"); }
 """
 
 PRELUDE = """
-import ctypes, os, sys
+import ctypes, faulthandler, os, sys
 import markerjit
 from markerjit import Mode
 from tests.support.processes import text_of
 
+faulthandler.enable()
 library = ctypes.CDLL(sys.argv[1])
 library.own_evaluated.restype = library.own_stop.restype = ctypes.c_long
 text = text_of(os.getpid())
@@ -94,15 +94,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def run_own(library: Path, body: str) -> None:
     """Run the body in a Python process of its own, with the library loaded."""
-    python = [sys.executable, "-X", "faulthandler", "-c"]
-    done = subprocess.run(
-        [*python, PRELUDE + textwrap.dedent(body), library],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
+    done = python(PRELUDE + textwrap.dedent(body), library)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
@@ -346,13 +338,7 @@ def test_unknown_marker_names_the_nearest(libraries: dict[str, Path]) -> None:
 
 def test_process_without_markers_says_so() -> None:
     program = "import markerjit\nwith markerjit.attach() as s: print(s.sites()); s.enable('*')"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(program)
 
     assert done.returncode == 1
     assert done.stdout == "()\n"
@@ -369,13 +355,7 @@ def test_library_that_comes_into_a_process_without_markers_is_seen(build: Path) 
         "    session.enable('*')\n"
         "    print(before, [marker.name for marker in session.statistics() if marker.mode])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(program)
 
     assert (done.stdout, done.stderr) == ("() ['truth_plugin']\n", "")
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import markerjit
+from tests.support.commands import python_started
 from tests.support.programs import Target
 from tests.support.timing import wait_until
 
@@ -47,8 +47,7 @@ def test_each_event_is_delivered_once_though_a_reader_was_paused(
 ) -> None:
     monkeypatch.setenv("GLIBC_TUNABLES", f"glibc.pthread.rseq={rseq}")
     program = target("truth_threads", "1", "--rate", "2000", "--paused")
-    python = [sys.executable, "-c", PAUSED, str(program.pid)]
-    with subprocess.Popen(python, stdout=subprocess.PIPE, text=True) as first:
+    with python_started(PAUSED, program.pid, stdout=subprocess.PIPE) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "reading\n"
         program.ask("resume")

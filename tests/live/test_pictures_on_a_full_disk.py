@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import markerjit
-from tests.support.commands import CLI, ENVIRONMENT, cli, one_line
+from tests.support.commands import CLI, ENVIRONMENT, cli, one_line, python
 from tests.support.processes import is_gone
 from tests.support.programs import Target
 from tests.support.timing import HANG_S, wait_until
@@ -26,9 +26,17 @@ SUFFIXES = ["txt", "jsonl", "ctf", "ctf2", "json", "pftrace", "arrow", "parquet"
 every_suffix = pytest.mark.parametrize("suffix", SUFFIXES)
 
 
-def with_little_room(pid: int = 0) -> None:
+def with_little_room(pid: int) -> None:
     """For files that this process writes from now on; it must not have to write to the arena."""
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (ROOM, ROOM))
+
+
+DUMP = f"""
+import resource, sys
+from markerjit.cli.main import main
+resource.setrlimit(resource.RLIMIT_FSIZE, ({ROOM}, {ROOM}))
+main(["flight", "dump", *sys.argv[1:]])
+"""
 
 
 def flying(target: Callable) -> Target:
@@ -46,10 +54,7 @@ def test_a_picture_without_room_says_that_it_is_a_part(
     program = flying(target)
     path = tmp_path / f"part.{suffix}"
 
-    done = subprocess.run(
-        [*CLI, "flight", "dump", str(program.pid), "-o", path],
-        env=ENVIRONMENT, capture_output=True, text=True, preexec_fn=with_little_room, check=False,
-    )  # fmt: skip
+    done = python(DUMP, program.pid, "-o", path)
 
     one_line(done, rf"{path}: File too large; .* at most a part .* {program.pid}")
     assert done.returncode == 1

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 import markerjit
 from markerjit.probes.loaded import MOST_REPLACING
 from markerjit.remote.references import mentioned
-from tests.support.commands import cli, facts, one_line
+from tests.support.commands import cli, facts, one_line, python
 from tests.support.compilers import CXX_COMPILERS
 from tests.support.processes import text_of
 from tests.support.timing import wait_until
@@ -264,7 +263,7 @@ def test_a_controller_that_is_killed_leaves_what_another_one_reverts(
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
 
-    done = subprocess.run([sys.executable, "-c", script], check=False)
+    done = python(script)
     assert done.returncode == -signal.SIGKILL
     assert program.ask("run 5")["square"] == 1025
     assert cli("repair", program.pid).returncode == 0

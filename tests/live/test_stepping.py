@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,9 +15,9 @@ import pytest
 
 import markerjit
 from markerjit.arena import journal
-from tests.support.commands import cli
+from tests.support.commands import cli, python_started
 from tests.support.programs import Target
-from tests.support.timing import Limited, wait_until
+from tests.support.timing import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOP = "truth_loop"
@@ -56,11 +55,8 @@ def hits_in_a_while(session: markerjit.Session, program: Target) -> tuple[int, i
 @contextmanager
 def owner(program: Target, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A controller that has paused."""
-    controller = Limited(
-        [sys.executable, "-c", textwrap.dedent(OWNER), str(program.pid), *arguments],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    controller = python_started(textwrap.dedent(OWNER), program.pid, *arguments, **pipes)
     try:
         assert controller.stdout
         assert controller.stdout.readline() == "paused\n"

@@ -13,6 +13,7 @@ import pytest
 
 import markerjit
 from tests.support.commands import cli, running
+from tests.support.markers import has_arena
 from tests.support.programs import Target
 from tests.support.timing import HANG_S, wait_until
 
@@ -23,6 +24,8 @@ PIPE = 1 << 16
 
 
 def is_on(pid: int) -> bool:
+    if not has_arena(pid):
+        return False
     with markerjit.View(pid) as view:
         return any(marker.mode for marker in view.statistics())
 

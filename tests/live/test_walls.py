@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from tests.support.answering import started
-from tests.support.commands import CLI, ENVIRONMENT, facts
+from tests.support.commands import CLI, ENVIRONMENT, cli, facts
 from tests.support.processes import state_of
 from tests.support.programs import ROOT
 from tests.support.timing import HANG_S, Limited, wait_until
@@ -160,7 +160,9 @@ def hostile() -> Iterator[Path]:
 
 
 def through(command: Sequence[str], *args: object) -> subprocess.CompletedProcess[str]:
-    """The command line, begun by another program or by other means than CLI."""
+    """The command line, begun by another program or by other means than CLI, which is forked."""
+    if command is CLI:
+        return cli(*args)
     return subprocess.run(
         [*command, *map(str, args)],
         env=ENVIRONMENT, capture_output=True, text=True, timeout=HANG_S, check=False,

@@ -19,9 +19,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:
@@ -34,6 +35,8 @@ from markerjit.memory import process  # noqa: E402
 from markerjit.remote import gadgets, native  # noqa: E402
 from markerjit.session import turn  # noqa: E402
 from tests.support.large_pages import collapse_memory  # noqa: E402
+
+Work = TypeVar("Work")
 
 HANGS_AFTER_S = 120
 
@@ -219,6 +222,20 @@ SCENARIOS = {
         ),
     )
 }
+
+
+# ---- which of the points -------------------------------------------------------------------------
+
+
+def thinned(work: Iterable[tuple[Work, str]], spacing: int) -> Iterator[Work]:
+    """Of work with the names of its points: each name where it comes first, and of the rest each
+    `spacing`-th."""
+    seen: set[str] = set()
+    others = count()
+    for each, point in work:
+        if point not in seen or next(others) % spacing == 0:
+            seen.add(point)
+            yield each
 
 
 # ---- points in Python ----------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The kill matrix: every scenario of killed.py, with something going wrong at every point of it.
 
     python tests/races/matrix.py [--scenario GLOB]... [--fault kill|target|write|writes]
-                                 [--short] [--one] [--point GLOB] [--workers N]
+                                 [--short] [--spacing N] [--one] [--point GLOB] [--workers N]
                                  [--first KIND] [--shift N] [--still] [--sent-back] [--spoil WHAT]
                                  [--json]
 
@@ -12,10 +12,11 @@ do; is the code byte for byte as before or as wanted; do on, off and trace work 
 that add up. What was found wrong is in `harm`, in words. Exit code 1 if anything was.
 
 `kill` kills the controller, `target` the target; `write` makes one write fail, `writes` that one
-and all later ones. `--short` takes each name of a point once or twice. `--shift` gives points other
-kinds of first threads. `--still` has the first thread, which is to be of kind epoll, sleep all the
-while; `--sent-back` stops it, of kind nanosleep, just before each stop. `--spoil` damages the way
-back of a borrowed thread, as a proof that this here sees it.
+and all later ones. `--short` takes each name of a point once or twice in each scenario, and
+`--spacing 3` each name once, and a third of the rest. `--shift` gives points other kinds of first
+threads. `--still` has the first thread, which is to be of kind epoll, sleep all the while;
+`--sent-back` stops it, of kind nanosleep, just before each stop. `--spoil` damages the way back of
+a borrowed thread, as a proof that this here sees it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from typing import Any, NamedTuple, NoReturn
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from killed import ROOT, SCENARIOS, Ending, Scenario, control, use_hooked_library
+from killed import ROOT, SCENARIOS, Ending, Scenario, control, thinned, use_hooked_library
 from victim import KINDS, Code, Victim
 
 import markerjit
@@ -398,6 +399,11 @@ def numbers_of(name: str, fault: str, short: bool) -> list[int]:
     return sorted(middle | last)
 
 
+def point_of(name: str, number: int, fault: str) -> str:
+    """The name of the point at which a fault is to happen, or of the write that is to fail."""
+    return f"write of {name}" if fault.startswith("write") else way_of(name).points[number - 1]
+
+
 def meet_all(work: Sequence[tuple[str, int]], fault: Fault, *, workers: int) -> Iterator[Outcome]:
     """In processes beside each other, each with its share of the work."""
     children = []
@@ -474,6 +480,7 @@ def main() -> int:
     parser.add_argument("--scenario", action="append", default=[])
     parser.add_argument("--fault", choices=("kill", "target", "write", "writes"), default="kill")
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--spacing", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--shift", type=int, default=0)
     parser.add_argument("--first", choices=("", *KINDS), default="")
@@ -488,14 +495,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as cache_directory:
         os.environ["XDG_CACHE_HOME"] = cache_directory
         use_hooked_library()
-        work = [
-            (name, number)
+        places = [
+            ((name, number), point)
             for name in SCENARIOS
             if any(fnmatch.fnmatch(name, glob) for glob in globs)
             for number in numbers_of(name, options.fault, options.short)
-            if options.fault.startswith("write")
-            or fnmatch.fnmatch(way_of(name).points[number - 1], options.point)
+            if fnmatch.fnmatch(point := point_of(name, number, options.fault), options.point)
         ]
+        work = [*thinned(places, options.spacing)]
         outcomes = []
         if options.one:
             del work[1:]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +13,14 @@ import markerjit
 from markerjit.abi import SCRATCH_SIZE
 from markerjit.arena.find import MAPPING_PATH
 from tests.races.whereabouts import whereabouts
-from tests.support.commands import cli
+from tests.support.commands import cli, python
 from tests.support.programs import make
 
 pytestmark = [pytest.mark.races, pytest.mark.live]
 
 PATIENCE_S = 60
 SYS_PAUSE = 34
-KILLED = Path(__file__).with_name("killed.py")
+KILLED = "import sys; from tests.races import killed; sys.exit(killed.main())"
 
 
 @pytest.fixture
@@ -35,11 +32,7 @@ def left() -> Callable[..., tuple[int, list[int]]]:
     def leave(
         scenario: str, pid: int, point: str, occurrence: int, **hooks: str
     ) -> tuple[int, list[int]]:
-        command = [sys.executable, KILLED, scenario, str(pid), point, str(occurrence)]
-        environment = os.environ | hooks
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=300, check=False
-        )
+        done = python(KILLED, scenario, pid, point, occurrence, **hooks)
         assert done.returncode == 0, done.stderr
         controller, *counters = done.stdout.split()
         return int(controller), [int(counter, 0) for counter in counters]

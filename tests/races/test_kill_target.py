@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.choice import spacing
+
 pytestmark = [pytest.mark.races, pytest.mark.live, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def outcomes(met):
     return met(
-        "--fault", "target", "--short", "--scenario", "first use, membarrier",
-        "--scenario", "on, stop",
+        "--fault", "target", "--short", "--spacing", str(spacing(3)),
+        "--scenario", "first use, membarrier", "--scenario", "on, stop",
     )  # fmt: skip
 
 
@@ -39,7 +41,8 @@ def test_an_ordinary_user_is_told_the_same(met, as_an_ordinary_user):
     """The kernel gives the files of a process without memory to root, so that everything of it is
     "permission denied" to others."""
     scenarios = ("--scenario", "first use, stop", "--scenario", "repair of a mapped arena")
-    outcomes = met("--fault", "target", "--short", *scenarios, by=as_an_ordinary_user)
+    points = ("--short", "--spacing", str(spacing(3)), *scenarios)
+    outcomes = met("--fault", "target", *points, by=as_an_ordinary_user)
 
     assert not [
         (outcome.scenario, outcome.point, harm) for outcome in outcomes for harm in outcome.harm

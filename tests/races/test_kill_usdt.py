@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.choice import spacing
 from tests.support.programs import ROOT, make
 
 pytestmark = [pytest.mark.races, pytest.mark.live, pytest.mark.slow]
@@ -21,7 +22,7 @@ SCRIPT = Path(__file__).with_name("usdt_killed.py")
 @pytest.fixture(scope="module")
 def outcomes() -> list[SimpleNamespace]:
     make("native", "build/hooks/libmjstop.so", "build/targets/truth_usdt")
-    command = [sys.executable, "-B", str(SCRIPT)]
+    command = [sys.executable, "-B", str(SCRIPT), "--spacing", str(spacing(3))]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False
     )

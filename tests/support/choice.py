@@ -32,7 +32,12 @@ def examples(most: int) -> int:
 def share(values: Sequence[T], of: int, turn: int) -> Sequence[T]:
     """What is tried of values one by one, again and again with other things: all of them, or where
     the tests are chosen each `of`-th, from another one on at each turn."""
-    return values if examples(ALL_EXAMPLES) == ALL_EXAMPLES else values[turn % of :: of]
+    return values[turn % spacing(of) :: spacing(of)]
+
+
+def spacing(of: int) -> int:
+    """How far values that are tried are apart: `of` where the tests are chosen, else 1."""
+    return 1 if examples(ALL_EXAMPLES) == ALL_EXAMPLES else of
 
 
 def chosen(items: Iterable[pytest.Item]) -> list[pytest.Item]:

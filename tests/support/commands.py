@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tests.support.command_server import ANSWER_BYTES
@@ -45,21 +46,27 @@ def cli_reading(text: str, *args: object) -> subprocess.CompletedProcess[str]:
 
 
 def python(
-    program: str, *args: object, timeout_s: float = HANG_S
+    program: str, *args: object, timeout_s: float = HANG_S, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the text of a Python program to its end, forked as the commands of `cli` are."""
-    return _forked_to_its_end(program, args, timeout_s)
+    """Run the text of a Python program to its end, forked as the commands of `cli` are.
+    `environment` is added to that of the tests."""
+    return _forked_to_its_end(program, args, timeout_s, environment=environment)
 
 
 def _forked_to_its_end(
-    program: str, args: Sequence[object], timeout_s: float, standard_input: int = 0
+    program: str,
+    args: Sequence[object],
+    timeout_s: float,
+    standard_input: int = 0,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.CompletedProcess[str]:
     words = list(map(str, args))
     with ExitStack() as stack:
         pipes = [os.pipe(), os.pipe()]
         outputs = [stack.enter_context(open(end, "rb", buffering=0)) for end, _ in pipes]
         ends = [end for _, end in pipes]
-        with forked(words, [standard_input, *ends], ENVIRONMENT, timeout_s, program) as command:
+        streams, surroundings = [standard_input, *ends], {**ENVIRONMENT, **environment}
+        with forked(words, streams, surroundings, timeout_s, program) as command:
             for end in ends:
                 os.close(end)
             out, errors = _read_all(outputs, command.wait)
@@ -118,7 +125,20 @@ def forked(
 
 class Adopted(Limited):
     """A command that runs beside the test, in a process that was forked for it and is a child of
-    ours: all that subprocess does with a process it can do with this one."""
+    ours: all that subprocess does with a process it can do with this one. `program` is the text
+    of a Python program that gets the words instead, `environment` is added to that of the tests."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        program: str = "",
+        environment: Mapping[str, str] = MappingProxyType({}),
+        **kwargs: Any,
+    ) -> None:
+        self._program = program
+        self._environment = {**ENVIRONMENT, **environment}
+        super().__init__(words, **kwargs)
 
     def _execute_child(self, args: Any, *others: Any) -> None:
         """As in subprocess.Popen, whose pipes are made by now."""
@@ -131,7 +151,9 @@ class Adopted(Limited):
         _PRCTL(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
-                self.pid = _ask_for(server, args, streams, ENVIRONMENT, adopted=True)
+                self.pid = _ask_for(
+                    server, args, streams, self._environment, adopted=True, program=self._program
+                )
         finally:
             _PRCTL(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         self._child_created = True
@@ -194,6 +216,18 @@ def started(*args: object, **kwargs: Any) -> Limited:
     if kwargs.keys() <= _OF_STREAMS:
         return Adopted(words, **kwargs)
     return Limited([*CLI, *words], **{"env": ENVIRONMENT, **kwargs})
+
+
+def python_started(
+    program: str,
+    *args: object,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    **streams: Any,
+) -> Limited:
+    """Start the text of a Python program, forked as the commands of `cli` are. `environment` is
+    added to that of the tests."""
+    words = list(map(str, args))
+    return Adopted(words, program=program, environment=environment, text=True, **streams)
 
 
 @contextmanager

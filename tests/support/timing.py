@@ -21,6 +21,7 @@ import psutil
 
 from markerjit.memory import stat_fields
 
+LONGEST_PAUSE_S = 0.2
 HANG_S = 300.0
 _SAMPLE_S = 1.0
 
@@ -90,11 +91,16 @@ class Limited(subprocess.Popen[Any]):
 def wait_until(
     condition: Callable[[], Any], what: str, timeout_s: float = HANG_S, every_s: float = 0.002
 ) -> None:
-    """Wait for a condition. Raises Hangs."""
+    """Wait for a condition. Raises Hangs. One that takes long to ask is asked more seldom: what it
+    waits for needs the CPU, too."""
     wait = Wait(what, timeout_s)
-    while not condition():
+    while True:
+        asked_at = time.monotonic()
+        if condition():
+            return
         wait.left_s()
-        time.sleep(every_s)
+        took_s = time.monotonic() - asked_at
+        time.sleep(max(every_s, min(2 * took_s, LONGEST_PAUSE_S)))
 
 
 def within(seconds: float, action: Callable[[], object]) -> None:
