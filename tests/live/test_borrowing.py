@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -62,6 +62,40 @@ def test_job_control_in_the_middle_ends_no_borrowing(target: Callable, alone: bo
 
     assert made == 50
     assert program.ask("counts")["threads"] == 2
+
+
+@pytest.fixture
+def inside(target: Callable) -> Iterator[tuple[ProcessMemory, Callable[[], int]]]:
+    """A process whose only thread is inside a restartable sequence; how often that was aborted."""
+    program = target("truth_sequence")
+    address = int(program.ready["aborted"], 16)
+    with ProcessMemory(program.pid) as memory:
+        yield memory, lambda: int.from_bytes(memory.read(address, 8), "little")
+
+
+def test_a_thread_inside_a_restartable_sequence_is_borrowed_and_goes_on_at_its_abort(
+    inside: tuple[ProcessMemory, Callable[[], int]],
+) -> None:
+    memory, aborted = inside
+    caller = BorrowedThread(native_target(memory))
+
+    for _ in range(20):
+        before = aborted()
+        assert caller.run([GETPID]) == [memory.pid]
+        wait_until(lambda: aborted() > before, "the abort")  # noqa: B023  (within the round)
+
+
+@pytest.mark.parametrize("quiesce", ["stop", "membarrier"])
+def test_a_program_that_is_always_in_a_sequence_is_switched(
+    inside: tuple[ProcessMemory, Callable[[], int]], quiesce: str
+) -> None:
+    memory, aborted = inside
+
+    with markerjit.attach(memory.pid) as session:
+        for _ in range(20):
+            session.enable("truth_sequence", quiesce=quiesce)
+            session.disable("truth_sequence", quiesce=quiesce)
+    assert aborted() > 0
 
 
 def test_a_process_that_was_stopped_meanwhile_stays_so(target: Callable) -> None:

@@ -2,11 +2,11 @@
 /*
  * borrow.c: system calls made by a thread of the target, on our behalf.
  *
- *   1  one thread is stopped, and taken if our interrupt stopped it in 64-bit code, outside a
- *      restartable sequence (whose abort would be lost while its rip is elsewhere), with no seccomp
- *      filters but those that were asked; otherwise it goes on and the next one is tried. The
- *      others run, because under load each switch to the borrowed thread and back can take
- *      milliseconds; unless 2 needs them to stand, or a caller does (calls.c)
+ *   1  one thread is stopped, and taken if our interrupt stopped it in 64-bit code, with no seccomp
+ *      filters but those that were asked; otherwise it goes on and the next one is tried. From
+ *      inside a restartable sequence it is to go on at the abort handler, where the kernel would
+ *      have sent it. The others run, because under load each switch to the borrowed thread and back
+ *      can take milliseconds; unless 2 needs them to stand, or a caller does (calls.c)
  *   2  its way back is written into its memory (frame.c, lay.c): into the arena's scratch; or,
  *      while all others stand, below its stack pointer and the red zone
  *   3  it is put on that way: a harmless system call, and then `ret`
@@ -78,7 +78,24 @@ uint64_t usual_rseq_of(pid_t tid) {
     return signature == MJ_RSEQ_SIGNATURE ? address : 0;
 }
 
-static int in_restartable_sequence(int mem_fd, const struct stopped_thread *thread) {
+/* Whether it is a sequence that the kernel would abort: rseq_get_rseq_cs in kernel/rseq.c. */
+static int can_be_aborted(int mem_fd, const struct mj_restartable *sequence, uint32_t signature) {
+    uint32_t before;
+
+    return !sequence->version && !sequence->flags &&
+           sequence->abort - sequence->start >= sequence->length &&
+           pread(mem_fd, &before, sizeof before, (off_t)(sequence->abort - sizeof before)) ==
+               sizeof before &&
+           before == signature;
+}
+
+/*
+ * A thread that stands inside a restartable sequence (rseq(2)) goes on at the sequence's abort
+ * handler. The kernel sends it there when it has lost its CPU, which it has while it stands, but
+ * sees that by its rip, and that is elsewhere for us. A thread that does nothing but execute an
+ * open marker is inside of a sequence half of the time. 0 where it cannot be told.
+ */
+static int leave_sequence(int mem_fd, struct stopped_thread *thread) {
     struct mj_restartable sequence;
     uint32_t signature;
     uint64_t current;
@@ -87,10 +104,15 @@ static int in_restartable_sequence(int mem_fd, const struct stopped_thread *thre
     if (!area ||
         pread(mem_fd, &current, sizeof current, (off_t)area + MJ_RSEQ_SEQUENCE) != sizeof current ||
         !current)
-        return 0;
+        return 1;
     if (pread(mem_fd, &sequence, sizeof sequence, (off_t)current) != sizeof sequence)
-        return 1; /* cannot tell */
-    return thread->regs.rip - sequence.start < sequence.length;
+        return 0;
+    if (thread->regs.rip - sequence.start >= sequence.length)
+        return 1;
+    if (!can_be_aborted(mem_fd, &sequence, signature))
+        return 0;
+    thread->regs.rip = sequence.abort;
+    return 1;
 }
 
 static int is_in_scratch(const struct mj_target *target, uint64_t stack_pointer) {
@@ -148,13 +170,13 @@ static int has_known_filters(const struct mj_target *target, pid_t tid) {
 }
 
 /* 1 */
-static int may_borrow(const struct mj_target *target, const struct stopped_thread *thread) {
+static int may_borrow(const struct mj_target *target, struct stopped_thread *thread) {
     if (is_dead(target->pid, thread->tid)) /* the number is another process's thread by now */
         return MJ_NO_THREAD;
     if (thread->regs.cs != CODE_64)
         return MJ_NOT_64_BIT;
     if (!thread->plain || !has_known_filters(target, thread->tid) || !has_gadgets(target) ||
-        is_in_scratch(target, thread->regs.rsp) || in_restartable_sequence(target->mem_fd, thread))
+        is_in_scratch(target, thread->regs.rsp) || !leave_sequence(target->mem_fd, thread))
         return MJ_NO_THREAD;
     return MJ_OK;
 }
