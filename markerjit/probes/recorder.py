@@ -70,12 +70,12 @@ from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import (
     Part,
     Reference,
-    WronglyAssembled,
     assemble_anywhere,
     displacement,
     number,
     plus,
 )
+from markerjit.x86.encoding import WronglyAssembled
 
 ACCUMULATOR = ("al", "ax", "eax", "rax")
 SIZES = ("byte", "word", "dword", "qword")

@@ -100,11 +100,11 @@ from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import (
     Movable,
     Part,
-    WronglyAssembled,
     assemble_anywhere,
     number,
 )
 from markerjit.x86.decode import plain_decoder
+from markerjit.x86.encoding import WronglyAssembled
 from markerjit.x86.forms import (
     CALL,
     FUNCTION,

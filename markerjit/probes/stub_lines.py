@@ -22,7 +22,8 @@ from markerjit.model import (
 from markerjit.patch.slots import SLOT_ADAPTER, SLOT_TAKES, SLOT_TOKEN, SLOT_UNMATCHED
 from markerjit.probes.parts import Name, part
 from markerjit.probes.record import WORDS_FOR_KEPT
-from markerjit.x86.assemble import WronglyAssembled, number, plus
+from markerjit.x86.assemble import number, plus
+from markerjit.x86.encoding import WronglyAssembled
 
 _WORD = 8
 _SAVED = 2 * _WORD

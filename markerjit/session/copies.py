@@ -14,7 +14,7 @@ from markerjit.probes.fast import known_path
 from markerjit.probes.stub import Displaced, make_copies, stub_for
 from markerjit.session.opened import jump_of, way_before
 from markerjit.session.target import Target
-from markerjit.x86.assemble import WronglyAssembled
+from markerjit.x86.encoding import WronglyAssembled
 from markerjit.x86.forms import NEAR_LENGTH, stub_of
 from markerjit.x86.relocate import Unmovable
 

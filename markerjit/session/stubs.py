@@ -62,7 +62,7 @@ from markerjit.sites.mapped_files import image_of
 from markerjit.sites.names import PREFIX_OF_CALLS, PREFIX_OF_INSTRUCTIONS
 from markerjit.spans.openings import Closed, HolePlace, Opening, Way
 from markerjit.tuples import NamedTuple
-from markerjit.x86.assemble import WronglyAssembled
+from markerjit.x86.encoding import WronglyAssembled
 from markerjit.x86.forms import (
     CALL,
     INSTRUCTION,

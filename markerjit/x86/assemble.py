@@ -1,40 +1,36 @@
-"""Assembling with keystone, whose output is not trusted: every instruction is decoded again.
+"""Assembling with keystone, each instruction of it checked.
 
-Source is in the syntax in which capstone writes instructions, so that what was meant and what was
-made can be compared as text. keystone 0.9.2 silently makes wrong code of some forms, such as `sub
-reg, fs:[disp]`. Code that capstone does not read as it was meant is refused.
+Instructions are encoded and decoded again one by one (encoding.py), each once, since a question has
+most of its instructions from the one before. Here they get their places, and what leads to another
+place its displacement. Then capstone has to read that as it was meant.
 
     "start:"                         a label, for jumps and for the caller that asks for its address
     "# the clock"                    a heading: the name of the part that begins here
     "ja full"                        a jump to a label, or to an address by name
     "lea rax, [rip + heads]"         an operand at an address by name
-
-Importing this takes some 50 ms, so it is imported where something is assembled.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from functools import cache
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 
-import keystone
-
-from markerjit.errors import MarkerError
 from markerjit.tuples import NamedTuple
-from markerjit.x86.decode import plain_decoder, sizes
+from markerjit.x86.encoding import FAR, HERE, WronglyAssembled, encoded
+from markerjit.x86.listing import Listing
 
 _RELATIVE = re.compile(r"\[rip \+ ([A-Za-z_]\w*)\]")
+_CALL = "call"
 _HEADING = "# "
 _SOMEWHERE = 0x11111111
 """A displacement of four bytes, until the right one is put in its place."""
 _SOMEWHERE_BYTES = _SOMEWHERE.to_bytes(4, "little")
-_DISPLACEMENT = 4
-_HERE, _FAR = 1 << 40, (1 << 40) + (1 << 24)
-"""Stand-in addresses for position-independent code, and for its targets, which are out of reach of
-a displacement of one byte. Both are far from every offset in a segment, which keystone would
-otherwise make relative to rip."""
+_STAND_IN = f"[rip + {_SOMEWHERE:#x}]"
+_DISPLACEMENT, _BYTE = 4, 1
+_MOST = 1 << 13
+_KNOWN: dict[tuple[str, bool], _Instruction] = {}
+"""Instructions by their lines, and by whether they are jumps or calls to a name."""
 
 
 class Part(NamedTuple):
@@ -72,68 +68,46 @@ class Movable(NamedTuple):
     references: tuple[Reference, ...]
 
 
-class WronglyAssembled(MarkerError):
-    """keystone's code is not what was asked for."""
+class _Source(NamedTuple):
+    """Lines taken apart: those of instructions, and by how many of these each label and each part
+    is preceded."""
+
+    lines: list[str]
+    labels: dict[str, int]
+    headings: list[tuple[str, int]]
 
 
-@cache
-def _keystone() -> keystone.Ks:
-    return keystone.Ks(keystone.KS_ARCH_X86, keystone.KS_MODE_64)
+class _Instruction(NamedTuple):
+    """An instruction without a place.
 
-
-class _Placed(NamedTuple):
-    """The line of an instruction, and where that ends; the name that it has relative to rip, "" for
-    none, and where in the code the four bytes of the displacement are."""
+    name   what it leads to, "" for nothing
+    code   with a stand-in for a displacement of four bytes, which is `at` there
+    short  of a jump, with a displacement of one byte at its end; b"" where that is not possible
+    """
 
     line: str
-    end: int
     name: str
-    displacement: int
+    code: bytes
+    at: int
+    short: bytes = b""
+
+
+class _Laid(NamedTuple):
+    """The code of instructions, in which displacements are to be put, where each begins and the
+    last one ends, and the addresses of labels and names."""
+
+    codes: list[bytes]
+    places: list[int]
+    labels: dict[str, int]
 
 
 def assemble(source: Sequence[str], address: int, names: Mapping[str, int]) -> Assembled:
     """The code of these lines at an address, checked.
 
-    `names` are addresses that lines may refer to; labels have other names. Raises WronglyAssembled.
+    `names` are addresses that lines may refer to; labels have other names. A jump or a call may
+    also be to a number, such as 0x401000. Raises WronglyAssembled.
     """
-    return _placed(source, address, names)[0]
-
-
-def _placed(
-    source: Sequence[str], address: int, names: Mapping[str, int]
-) -> tuple[Assembled, list[_Placed]]:
-    """The code as `assemble` makes it, and where its instructions are."""
-    source, headings = _without_headings(source)
-    lines = [line for line in source if not line.endswith(":")]
-    labels = dict(names)
-    code = bytearray(_make(source, address, labels))
-    lengths = [size for size, _ in sizes(bytes(code))]
-    if len(lengths) != len(lines) or sum(lengths) != len(code):
-        raise WronglyAssembled(f"{len(lines)} instructions became {len(lengths)}")
-    ends = list(accumulate(lengths, initial=address))
-    placed = [
-        _place(line, end, code[start - address : end - address], start - address)
-        for line, start, end in zip(lines, ends[:-1], ends[1:], strict=True)
-    ]
-    labels.update(_labels(source, ends))
-    for each in placed:
-        if each.name:
-            at = each.displacement
-            code[at : at + _DISPLACEMENT] = _displacement(each, labels)
-    encoded = bytes(code)
-    _check(placed, encoded, address, labels)
-    return Assembled(encoded, labels, _parts(headings, ends)), placed
-
-
-def _place(line: str, end: int, code: bytearray, start: int) -> _Placed:
-    """The place of a line of which this is the code, from `start` on. Raises WronglyAssembled where
-    that does not have the displacement once."""
-    relative = _RELATIVE.search(line)
-    if not relative:
-        return _Placed(line, end, "", 0)
-    if code.count(_SOMEWHERE_BYTES) != 1:
-        raise WronglyAssembled(f"`{line}` became {code.hex(' ')}")
-    return _Placed(line, end, relative[1], start + code.index(_SOMEWHERE_BYTES))
+    return _placed(source, address, {**names, **_numbers(source)})[0]
 
 
 def assemble_anywhere(source: Sequence[str], names: Collection[str]) -> Movable:
@@ -141,48 +115,142 @@ def assemble_anywhere(source: Sequence[str], names: Collection[str]) -> Movable:
 
     Raises WronglyAssembled.
     """
-    made, placed = _placed(source, _HERE, dict.fromkeys(names, _FAR))
+    made, references = _placed(source, HERE, dict.fromkeys(names, FAR))
+    outside = [each for each in references if each.name in names]
+    labels = {name: at - HERE for name, at in made.labels.items() if name not in names}
+    return Movable(made.code, labels, _offsets(made.parts), tuple(outside))
+
+
+def _placed(
+    source: Sequence[str], address: int, names: Mapping[str, int]
+) -> tuple[Assembled, list[Reference]]:
+    """The code as `assemble` makes it, and where it leads to labels and names."""
+    taken = _taken_apart(source)
+    instructions = _instructions(taken.lines, {*names, *taken.labels})
+    laid = _laid_out(instructions, taken.labels, address, names)
+    code = bytearray().join(laid.codes)
     references = []
-    for each in placed:
-        name = each.name or each.line.partition(" ")[2]
-        if name in names:
-            end = each.end - _HERE
-            at = each.displacement if each.name else end - _DISPLACEMENT
-            references.append(Reference(at, end, name))
-    labels = {name: at - _HERE for name, at in made.labels.items() if name not in names}
-    return Movable(made.code, labels, _offsets(made.parts), tuple(references))
+    for each, start, end in zip(instructions, laid.places, laid.places[1:], strict=False):
+        if each.name:
+            if each.name not in laid.labels:
+                raise WronglyAssembled(f"`{each.line}`: nothing is called {each.name}")
+            is_short = end - start == len(each.short)
+            size, at = (_BYTE, len(each.short) - _BYTE) if is_short else (_DISPLACEMENT, each.at)
+            reference = Reference(start - address + at, end - address, each.name)
+            code[reference.at : reference.at + size] = displacement(
+                reference, address, laid.labels, size
+            )
+            references.append(reference)
+    whole = bytes(code)
+    _check(instructions, whole, address, laid)
+    return Assembled(whole, laid.labels, _parts(taken.headings, laid.places)), references
+
+
+def _numbers(source: Sequence[str]) -> dict[str, int]:
+    """The numbers that jumps and calls are to, by their texts."""
+    transfers = (line.partition(" ")[2] for line in source if line[0] in "jc")
+    return {target: int(target, 16) for target in transfers if target.startswith("0x")}
+
+
+def _taken_apart(source: Sequence[str]) -> _Source:
+    lines: list[str] = []
+    labels = {}
+    headings = []
+    for line in source:
+        if line[-1] == ":":
+            labels[line[:-1]] = len(lines)
+        elif line.startswith(_HEADING):
+            headings.append((line[len(_HEADING) :], len(lines)))
+        else:
+            lines.append(line)
+    return _Source(lines, labels, headings)
+
+
+def _instructions(lines: Sequence[str], names: Collection[str]) -> list[_Instruction]:
+    """The instructions of these lines, with jumps and calls to names. Raises WronglyAssembled."""
+    keys = [(line, line.partition(" ")[2] in names) for line in lines]
+    known = {key: _KNOWN[key] for key in keys if key in _KNOWN}
+    new = [key for key in dict.fromkeys(keys) if key not in known]
+    if new:
+        made = dict(zip(new, _encoded(new), strict=True))
+        if len(_KNOWN) + len(made) > _MOST:
+            _KNOWN.clear()
+        _KNOWN.update(made)
+        known |= made
+    return [known[key] for key in keys]
+
+
+def _encoded(keys: Sequence[tuple[str, bool]]) -> Iterator[_Instruction]:
+    """The instructions of lines, each with whether it is a jump or a call to a name."""
+    texts = dict.fromkeys(text for line, leads in keys for text in _texts(line, leads=leads))
+    codes = dict(zip(texts, encoded([*texts]), strict=True))
+    for line, leads in keys:
+        code, *short = (codes[text] for text in _texts(line, leads=leads))
+        relative = _RELATIVE.search(line)
+        if leads:
+            name = line.partition(" ")[2]
+            yield _Instruction(line, name, code, len(code) - _DISPLACEMENT, b"".join(short))
+        elif relative:
+            if code.count(_SOMEWHERE_BYTES) != 1:
+                raise WronglyAssembled(f"`{line}` became {code.hex(' ')}")
+            yield _Instruction(line, relative[1], code, code.index(_SOMEWHERE_BYTES))
+        else:
+            yield _Instruction(line, "", code, 0)
+
+
+def _texts(line: str, *, leads: bool) -> Sequence[str]:
+    """A line for keystone, with a stand-in for a name. For a jump there are two: one that needs
+    four bytes, and one that needs one."""
+    mnemonic = line.partition(" ")[0]
+    if not leads:
+        return (_RELATIVE.sub(_STAND_IN, line),)
+    far = f"{mnemonic} {FAR:#x}"
+    return (far,) if mnemonic == _CALL else (far, f"{mnemonic} .")
+
+
+def _laid_out(
+    instructions: Sequence[_Instruction],
+    labels: Mapping[str, int],
+    address: int,
+    names: Mapping[str, int],
+) -> _Laid:
+    """The code of each, one behind the other: a jump is short where its target is near enough."""
+    codes = [each.short or each.code for each in instructions]
+    short = {at: each for at, each in enumerate(instructions) if each.short}
+    while True:
+        places = list(accumulate(map(len, codes), initial=address))
+        targets = {**names, **{name: places[index] for name, index in labels.items()}}
+        far = [
+            at for at, each in short.items() if not _is_near(targets[each.name] - places[at + 1])
+        ]
+        if not far:
+            return _Laid(codes, places, targets)
+        for at in far:
+            codes[at] = short.pop(at).code
+
+
+def _is_near(distance: int) -> bool:
+    return -128 <= distance < 128
 
 
 def _offsets(parts: Sequence[Part]) -> tuple[Part, ...]:
-    return tuple(Part(name, start - _HERE, end - _HERE) for name, start, end in parts)
+    return tuple(Part(name, start - HERE, end - HERE) for name, start, end in parts)
 
 
-def displacement(reference: Reference, address: int, names: Mapping[str, int]) -> bytes:
-    """The bytes of a reference in code that is at an address. Raises WronglyAssembled where it does
-    not reach as far."""
+def displacement(
+    reference: Reference, address: int, names: Mapping[str, int], size: int = _DISPLACEMENT
+) -> bytes:
+    """The bytes of a reference in code that is at an address, so many. Raises WronglyAssembled
+    where it does not reach as far."""
     distance = names[reference.name] - address - reference.end
     if not -(1 << 31) <= distance < 1 << 31:
         raise WronglyAssembled(f"{reference.name} is out of reach, {distance:#x} away")
-    return distance.to_bytes(_DISPLACEMENT, "little", signed=True)
+    return distance.to_bytes(size, "little", signed=True)
 
 
 def heading(name: str) -> str:
     """The line with which a part of this name begins."""
     return f"{_HEADING}{name}"
-
-
-def _without_headings(source: Sequence[str]) -> tuple[list[str], list[tuple[str, int]]]:
-    """The other lines, and the name of each part with the number of its first instruction."""
-    others: list[str] = []
-    headings = []
-    count = 0
-    for line in source:
-        if line.startswith(_HEADING):
-            headings.append((line[len(_HEADING) :], count))
-            continue
-        others.append(line)
-        count += not line.endswith(":")
-    return others, headings
 
 
 def _parts(headings: Sequence[tuple[str, int]], places: Sequence[int]) -> tuple[Part, ...]:
@@ -192,73 +260,31 @@ def _parts(headings: Sequence[tuple[str, int]], places: Sequence[int]) -> tuple[
     return tuple(Part(*part) for part in parts if part[1] < part[2])
 
 
-def _make(source: Sequence[str], address: int, names: Mapping[str, int]) -> bytes:
-    lines = [_for_keystone(line, names) for line in source]
-    try:
-        encoded, _ = _keystone().asm("\n".join(lines), address, as_bytes=True)
-    except keystone.KsError as error:
-        raise WronglyAssembled(f"keystone: {error}") from None
-    return bytes(encoded or b"")
+def _check(instructions: Sequence[_Instruction], code: bytes, address: int, laid: _Laid) -> None:
+    """Raise WronglyAssembled where capstone reads something else. What leads nowhere has the bytes
+    that were decoded when it was encoded, so it is only counted."""
+    listing = Listing(code, address)
+    if len(listing) != len(instructions):
+        raise WronglyAssembled(f"{len(instructions)} instructions became {len(listing)}")
+    for index, each in enumerate(instructions):
+        if each.name:
+            text = listing.text(index)
+            expected = _expected(each, laid.places[index + 1], laid.labels)
+            if text != expected:
+                raise WronglyAssembled(
+                    f"`{each.line}` became `{text}` where it should be `{expected}`"
+                )
 
 
-def _displacement(placed: _Placed, labels: Mapping[str, int]) -> bytes:
-    if placed.name not in labels:
-        raise WronglyAssembled(f"`{placed.line}`: nothing is called {placed.name}")
-    distance = labels[placed.name] - placed.end
-    if not -(1 << 31) <= distance < 1 << 31:
-        raise WronglyAssembled(
-            f"`{placed.line}`: {placed.name} is out of reach, {distance:#x} away"
-        )
-    return distance.to_bytes(_DISPLACEMENT, "little", signed=True)
-
-
-def _for_keystone(line: str, names: Mapping[str, int]) -> str:
-    if line == "endbr64":
-        return ".byte 0xf3, 0x0f, 0x1e, 0xfa"  # keystone is older than it
-    line = _RELATIVE.sub(f"[rip + {_SOMEWHERE:#x}]", line)
-    mnemonic, _, target = line.partition(" ")
-    if mnemonic[0] in "jc" and target in names:
-        return f"{mnemonic} {names[target]:#x}"
-    return line
-
-
-def _labels(source: Sequence[str], places: Sequence[int]) -> dict[str, int]:
-    """The address of each label: that of the next instruction, or the end."""
-    labels: dict[str, int] = {}
-    index = 0
-    for line in source:
-        if line.endswith(":"):
-            labels[line[:-1]] = places[index]
-        else:
-            index += 1
-    return labels
-
-
-def _check(placed: Sequence[_Placed], code: bytes, address: int, labels: Mapping[str, int]) -> None:
-    instructions = list(plain_decoder().disasm_lite(code, address))
-    if len(instructions) != len(placed):
-        raise WronglyAssembled(f"{len(placed)} instructions became {len(instructions)}")
-    for each, (_, _, mnemonic, operands) in zip(placed, instructions, strict=True):
-        expected = _expected(each, labels)
-        decoded = f"{mnemonic} {operands}".strip()
-        if decoded != expected:
-            raise WronglyAssembled(
-                f"`{each.line}` became `{decoded}` where it should be `{expected}`"
-            )
-
-
-def _expected(placed: _Placed, labels: Mapping[str, int]) -> str:
+def _expected(instruction: _Instruction, end: int, labels: Mapping[str, int]) -> str:
     """As capstone writes it: with displacements and addresses for names."""
-    line = placed.line
-    if placed.name:
-        displacement = labels[placed.name] - placed.end
-        sign = "-" if displacement < 0 else "+"
-        address = f"[rip {sign} {number(abs(displacement))}]"
-        return line.replace(f"[rip + {placed.name}]", address)
-    mnemonic, _, target = line.partition(" ")
-    if mnemonic[0] in "jc" and target in labels:
-        return f"{mnemonic} {labels[target]:#x}"
-    return line
+    mnemonic, _, operands = instruction.line.partition(" ")
+    name = instruction.name
+    if operands == name:
+        return f"{mnemonic} {labels[name]:#x}"
+    distance = labels[name] - end
+    sign = "-" if distance < 0 else "+"
+    return instruction.line.replace(f"[rip + {name}]", f"[rip {sign} {number(abs(distance))}]")
 
 
 def number(value: int) -> str:

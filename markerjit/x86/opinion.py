@@ -1,40 +1,20 @@
 """A second opinion on dormant sites: capstone's view of what a processor would do with their bytes.
 
-Only capstone's library is used, and the text that it makes of an instruction. Its package for
-Python takes 40 ms and more to import, a third of the first switch of a program that was just built,
-since it defines the operands of twenty processors.
+Only the text that capstone makes of an instruction is used (listing.py).
 
 What this does not do: decode anything else. `markerjit.x86.decode` has capstone with all details.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
 import re
-import struct
-from functools import cache
-from importlib.util import find_spec
 
-from markerjit.errors import Unsupported
 from markerjit.model import Form
-from markerjit.tuples import NamedTuple
+from markerjit.x86.listing import Line, lines_of
 
-_X86, _MODE_64 = 3, 1 << 3  # CS_ARCH_X86, CS_MODE_64
-_VERSION = 5
 _ADDRESSES = 1 << 64
-_INSN = struct.Struct("<I4xQH24s32s160s6xQ")
-"""`struct cs_insn` of this version: id, address, size, bytes, mnemonic, operands, detail."""
 _SLOT_AND_ZERO = re.compile(r"qword ptr \[rip( [+-] (0x)?[0-9a-f]+)?\], 0")
 _BYTE_AND_ZERO = re.compile(r"([abcd][lh]|(si|di|bp|sp)l|r(8|9|1[0-5])b), 0")
-
-
-class Line(NamedTuple):
-    """An instruction as capstone writes it."""
-
-    size: int
-    mnemonic: str
-    operands: str
 
 
 def disagreement(form: Form, code: bytes, address: int, body: int, end: int) -> str | None:
@@ -48,56 +28,6 @@ def disagreement(form: Form, code: bytes, address: int, body: int, end: int) -> 
     if promised is None:
         return None
     return promised(lines_of(code, address), address, body, end)
-
-
-def lines_of(code: bytes, address: int) -> list[Line]:
-    """The instructions from the first byte on; what cannot be decoded ends the list."""
-    library, handle = _capstone()
-    array = ctypes.c_void_p()
-    count = library.cs_disasm(handle, code, len(code), address, 0, ctypes.byref(array))
-    if not count:
-        return []
-    try:
-        content = ctypes.string_at(array, count * _INSN.size)
-    finally:
-        library.cs_free(array, count)
-    return [
-        Line(size, _text(mnemonic), _text(operands))
-        for _, _, size, _, mnemonic, operands, _ in _INSN.iter_unpack(content)
-    ]
-
-
-def _text(field: bytes) -> str:
-    return field.partition(b"\0")[0].decode("ascii")
-
-
-@cache
-def _capstone() -> tuple[ctypes.CDLL, ctypes.c_size_t]:
-    """Capstone's library, and a handle for code of 64 bits."""
-    library, handle = _library(), ctypes.c_size_t()
-    if library.cs_version(None, None) >> 8 != _VERSION:
-        raise Unsupported(f"capstone is not of version {_VERSION}, which markerjit was made for")
-    size, pointer = ctypes.c_size_t, ctypes.c_void_p
-    disasm, free = library.cs_disasm, library.cs_free
-    disasm.argtypes = [size, ctypes.c_char_p, size, ctypes.c_uint64, size, pointer]
-    disasm.restype = size
-    free.argtypes, free.restype = [pointer, size], None
-    error = library.cs_open(_X86, _MODE_64, ctypes.byref(handle))
-    if error:
-        raise Unsupported(f"capstone is not made for x86 (error {error})")
-    return library, handle
-
-
-def _library() -> ctypes.CDLL:
-    """The library, if it is in its package. Only the package can find it elsewhere."""
-    spec = None if "LIBCAPSTONE_PATH" in os.environ else find_spec("capstone")
-    for folder in (spec and spec.submodule_search_locations) or ():
-        path = os.path.join(folder, "lib", "libcapstone.so")
-        if os.path.exists(path):
-            return ctypes.CDLL(path, mode=os.RTLD_DEEPBIND)
-    import capstone
-
-    return ctypes.CDLL(capstone._cs._name, mode=os.RTLD_DEEPBIND)
 
 
 def _jump(lines: list[Line], start: int, body: int, end: int) -> str | None:

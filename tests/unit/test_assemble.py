@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from capstone import CS_ARCH_X86, CS_MODE_64, Cs
@@ -29,14 +31,15 @@ from markerjit.errors import MarkerError
 from markerjit.probes.parts import Name
 from markerjit.probes.recorder import LARGEST, Recorder, Setting, Shape, make_recorder
 from markerjit.x86 import assemble as module
+from markerjit.x86 import encoding
 from markerjit.x86.assemble import (
-    WronglyAssembled,
     assemble,
     assemble_anywhere,
     displacement,
     number,
 )
 from markerjit.x86.decode import disassemble
+from markerjit.x86.encoding import WronglyAssembled, assembled
 from tests.support.made_arena import geometry_of
 from tests.support.parts import check_parts
 
@@ -44,8 +47,12 @@ ADDRESS = 0x7F00_0000_1000
 NAMES = {"near": ADDRESS + 0x40, "behind": ADDRESS - 0x2000, "far": ADDRESS + 0x4000_0000}
 
 
+def code_of(lines: Sequence[str]) -> bytes:
+    return assemble(lines, ADDRESS, NAMES).code
+
+
 def code(*lines: str) -> str:
-    return assemble(lines, ADDRESS, NAMES).code.hex(" ")
+    return code_of(lines).hex(" ")
 
 
 # ---- what is meant -------------------------------------------------------------------------------
@@ -113,6 +120,13 @@ def test_names_are_jumped_to_and_called(name: str, mnemonic: str) -> None:
     assert ADDRESS + len(made) + distance == NAMES[name]
 
 
+@pytest.mark.parametrize("mnemonic", ["jmp", "ja", "call"])
+def test_a_number_may_be_jumped_to_and_called(mnemonic: str) -> None:
+    made = assemble([f"{mnemonic} {NAMES['near']:#x}"], ADDRESS, {}).code
+
+    assert made == code_of([f"{mnemonic} near"])
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("line", "behind"),
@@ -142,21 +156,23 @@ def test_a_label_may_be_an_operand() -> None:
 # ---- what is refused -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "sub rax, qword ptr fs:[0x10]",  # becomes an access by the instruction pointer
-        "add r10d, dword ptr fs:[0x18]",
-        "push 0xffffffff",  # becomes a push of 16 bits
-    ],
-)
-def test_code_that_keystone_gets_wrong_without_a_word_is_refused(line: str) -> None:
-    low = 0x1000  # there; elsewhere some of it is right
-    made, _ = module._keystone().asm(line, low, as_bytes=True)
-    assert made, "says nothing of it"
+def test_code_that_keystone_gets_wrong_without_a_word_is_refused() -> None:
+    line = "push 0xffffffff"  # becomes a push of 16 bits
+    assert assembled(line, ADDRESS), "says nothing of it"
 
-    with pytest.raises(WronglyAssembled):
-        assemble([line], low, {})
+    for _ in range(2):  # nor is it known from the first time
+        with pytest.raises(WronglyAssembled, match="became `push 0xffff` where"):
+            assemble([line], ADDRESS, {})
+
+
+@pytest.mark.parametrize("line", ["sub rax, qword ptr fs:[0x10]", "add r10d, dword ptr fs:[0x18]"])
+def test_code_that_keystone_gets_wrong_near_an_offset_is_encoded_elsewhere(line: str) -> None:
+    low = 0x1000  # there it becomes an access by the instruction pointer
+    assert [each.text for each in disassemble(assembled(line, low), low)] != [line]
+
+    made = assemble([line], low, {}).code
+
+    assert [each.text for each in disassemble(made, low)] == [line]
 
 
 @pytest.mark.parametrize(
@@ -184,28 +200,101 @@ def test_what_is_out_of_reach_is_refused(line: str, distance: int) -> None:
         assemble([line], ADDRESS, {"x": ADDRESS + distance})
 
 
-def test_a_byte_that_is_changed_on_the_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every byte is looked at: whichever bit is flipped, capstone reads it otherwise."""
-    lines = ["mov rdi, qword ptr [r10]", "cmp r11, qword ptr [r10 + 8]", "ja far", "ret"]
-    right = assemble(lines, ADDRESS, NAMES).code
-    make = module._make
-    accepted = 0
-    for bit in range(8 * len(right)):
+LINES = ["mov rdi, qword ptr [r10]", "cmp r11, qword ptr [r10 + 8]", "ja far", "ret"]
 
-        def flipped(*args: object, bit: int = bit) -> bytes:
-            made = bytearray(make(*args))  # type: ignore[arg-type]
+
+def test_a_bit_that_keystone_gets_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every byte is looked at: whichever bit is flipped, capstone reads it otherwise."""
+    lines = [*LINES[:2], f"ja {encoding.FAR:#x}", "ret"]
+    right = encoding.encoded(lines)
+    make, accepted = encoding.assembled, 0
+    for bit in range(8 * len(b"".join(right))):
+
+        def flipped(text: str, address: int, bit: int = bit) -> bytes:
+            made = bytearray(make(text, address))
             made[bit // 8] ^= 1 << bit % 8
             return bytes(made)
 
-        monkeypatch.setattr(module, "_make", flipped)
+        monkeypatch.setattr(encoding, "assembled", flipped)
         try:
-            made = assemble(lines, ADDRESS, NAMES)
+            made = encoding.encoded(lines)
         except WronglyAssembled:
             continue
         accepted += 1
-        assert made.code != right
+        assert made != right
     # Prefix bits without a meaning for that instruction: the text is the same, and what it does.
     assert accepted <= 4
+
+
+def test_a_displacement_that_is_put_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["nop", "cmp dword ptr [rip + far], 0x12345678", "ja near", "jmp far", "near:"]
+    right = assemble(lines, ADDRESS, {"far": NAMES["far"]}).code
+    put = module.displacement
+
+    for wrong in range(3):
+        count = iter(range(3))
+
+        def displaced(*args: Any, wrong: int = wrong, count: Iterator[int] = count) -> bytes:
+            made = bytearray(put(*args))
+            made[0] ^= next(count) == wrong
+            return bytes(made)
+
+        monkeypatch.setattr(module, "displacement", displaced)
+        with pytest.raises(WronglyAssembled, match="where it should be"):
+            assemble(lines, ADDRESS, {"far": NAMES["far"]})
+    monkeypatch.undo()
+    assert assemble(lines, ADDRESS, {"far": NAMES["far"]}).code == right
+
+
+# ---- keystone is asked once ----------------------------------------------------------------------
+
+
+def test_what_was_encoded_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Mock(wraps=encoding.assembled)
+    monkeypatch.setattr(module, "_KNOWN", {})
+    monkeypatch.setattr(encoding, "assembled", asked)
+    first = assemble([*LINES, "again:", "jne again"], ADDRESS, NAMES)
+
+    again = assemble([*LINES, "again:", "jne again"], ADDRESS, NAMES)
+    more = assemble([*LINES, "add rax, 0x1234", "again:", "jne again", "ret"], ADDRESS, NAMES)
+
+    assert again == first
+    assert more.code.startswith(code_of(LINES)) and more.code.endswith(first.code[-2:] + b"\xc3")
+    assert [call.args[0] for call in asked.call_args_list[1:]] == ["add rax, 0x1234"]
+
+
+def test_no_more_is_known_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KNOWN", {})
+    monkeypatch.setattr(module, "_MOST", 8)
+    codes = []
+
+    for start in range(10, 25, 5):
+        lines = [f"add rax, {number(index)}" for index in range(start, start + 5)]
+        codes.append(assemble(["push rax", *lines], ADDRESS, {}).code)
+        assert len(module._KNOWN) <= 8
+
+    assert [made[:1] for made in codes] == [codes[0][:1]] * 3
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(1, 60).map(lambda count: ["nop"] * count),
+            st.tuples(st.sampled_from(["jmp", "je", "ja", "js"]), st.integers(0, 12)).map(
+                lambda jump: [f"{jump[0]} at{jump[1]}"]
+            ),
+        ),
+        min_size=13,
+        max_size=24,
+    )
+)
+def test_jumps_have_the_sizes_that_keystone_gives_them(pieces: list[list[str]]) -> None:
+    """keystone makes all of the code at once here, with the labels in it."""
+    source = [line for at, piece in enumerate(pieces) for line in (*piece, f"at{at}:")]
+
+    made = assemble(source, ADDRESS, {})
+
+    assert made.code == assembled("\n".join(source), ADDRESS)
 
 
 # ---- code for any address ------------------------------------------------------------------------

@@ -34,8 +34,9 @@ from markerjit.probes.parts import Name
 from markerjit.probes.record import words_to_stack
 from markerjit.probes.stub import Displaced, Stub, code_of_stub, make_stub, stub_for
 from markerjit.sites.operands import parse_operands
-from markerjit.x86.assemble import WronglyAssembled, number
+from markerjit.x86.assemble import number
 from markerjit.x86.decode import decoder
+from markerjit.x86.encoding import WronglyAssembled
 from markerjit.x86.forms import (
     CONDITION_LENGTH,
     FUNCTION,
