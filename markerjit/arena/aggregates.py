@@ -3,9 +3,9 @@
 An entry says where the memory of an aggregate is. Memory that no entry names is free. The ticket is
 written last when an aggregate is made, and first when it ends. A thread of the target that comes
 late finds another ticket and leaves the memory alone. A thread that has seen the ticket may still
-be at work. So the memory of an ended aggregate belongs to its entry until `reclaim`, which runs
-before the next aggregate is made. `reclaim` stops all threads and checks that none is inside
-(native/src/runtime/aggregate.c).
+be at work. So the memory of an ended aggregate belongs to its entry until `reclaim`, which stops
+all threads and checks that none is inside (native/src/runtime/aggregate.c). It runs when there is
+no room for another aggregate, and before a marker of the ended one adds to another.
 
 A reader that is killed leaves its entry: the next controller switches its markers off and frees it
 (session/left_aggregates.py).
@@ -169,7 +169,8 @@ class Aggregates:
         there."""
         if not self._table.part.entries or not self._control.number("aggregates_made"):
             return []
-        made = map(self._checked, self._table.read_with("ticket", AGGREGATES))
+        entries = self._table.read_with(AGGREGATES, "ticket")
+        made = (self._checked(entry) for _, entry in entries)
         return [aggregate for aggregate in made if aggregate]
 
     def find(self, ticket: int) -> Aggregate | None:
@@ -179,9 +180,9 @@ class Aggregates:
 
     def make(self, size: Size, ticks: Ticks = NO_TICKS) -> Aggregate:
         """A new aggregate, with us as its reader. Raises Refused where there is no room."""
-        entries = self._table.read_many(0, self._table.part.entries)
-        free = (at for at, entry in enumerate(entries) if not entry.ticket and not entry.went)
-        index = next(free, None)
+        count = self._table.part.entries
+        taken = {at for at, _ in self._table.read_with(count, "ticket", "went")}
+        index = next((at for at in range(count) if at not in taken), None)
         keys, stride = size.key_bytes, size.stride
         slow = keys + stride * self._rings
         needed = self._needed(size)
@@ -242,23 +243,27 @@ class Aggregates:
             if not entry.lost and not is_entered(int(entry.went)):
                 self._write(int(entry.went), "went", 0)
 
-    def lose(self, ticket: int) -> None:
-        """Call this before a marker that added to this aggregate gets another one. If the old
-        aggregate has ended and a thread is still inside, nothing will tell when the thread leaves,
-        so the memory is never reused."""
+    def has_gone(self, ticket: int) -> bool:
+        """Whether the aggregate with this ticket has ended, and its memory is its own still."""
+        if not ticket:
+            return False
         entry = self._table.read(ticket % AGGREGATES)
-        if ticket and entry.went == ticket and not entry.ticket:
+        return bool(entry.went == ticket and not entry.ticket)
+
+    def lose(self, ticket: int) -> None:
+        """Call this before a marker that added to this aggregate gets another one, and behind
+        `reclaim`. If the old aggregate has ended and a thread is still inside, nothing will tell
+        when the thread leaves, so the memory is never reused."""
+        if self.has_gone(ticket):
             self._table.write_field(ticket % AGGREGATES, "lost", b"\1\0\0\0")
 
     def _went(self) -> list[AggregateEntry]:
         """Entries whose memory may be in use, though they have no ticket."""
         if not self._table.part.entries or not self._control.number("aggregates_made"):
             return []
-        entries = self._table.read_many(0, AGGREGATES)
+        entries = self._table.read_with(AGGREGATES, "went")
         return [
-            entry
-            for at, entry in enumerate(entries)
-            if entry.went % AGGREGATES == at and entry.went and not entry.ticket
+            entry for at, entry in entries if entry.went % AGGREGATES == at and not entry.ticket
         ]
 
     def _write(self, ticket: int, field: str, value: int) -> None:
@@ -350,6 +355,9 @@ class Aggregates:
     def _clear(self, extent: Extent) -> None:
         """Write zeros over what an earlier aggregate left."""
         if self._store.gives_back:
+            self._store.read(extent.end - 1, 1)  # it is there
+            if not any(self._store.used(extent.start, _size(extent))):
+                return
             self._store.release(extent.start, _size(extent))
         for at in range(extent.start, extent.end, 1 << 20):
             size = min(1 << 20, extent.end - at)

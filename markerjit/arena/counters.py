@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from markerjit.abi import Count, Geometry, MarkerEntry
 from markerjit.arena.calls import Calls
-from markerjit.arena.markers import Markers, runs
+from markerjit.arena.markers import NEAR, Markers, runs
 from markerjit.ring.raw import Store
 from markerjit.tuples import NamedTuple
 
@@ -44,8 +44,9 @@ class Counters:
         """The counters of many markers, each added up, with the calls of probes in C that the
         runtime's adapters counted. What slots counted of a probe that is connected is not in it.
         `known` are entries that were read just now."""
+        asked = {*markers}
         counted: dict[int, Counted] = {}
-        for run in runs(markers):
+        for run in runs(asked, apart=NEAR):
             if known.keys() >= set(run):
                 entries = [known[marker] for marker in run]
             else:
@@ -59,7 +60,7 @@ class Counters:
                 lost = list(map(add, lost, words[1::2]))
                 hits = list(map(add, hits, map(add, words[::2], words[1::2])))
             counted.update(zip(run, map(Counted, hits, lost), strict=True))
-        return counted
+        return {marker: counted[marker] for marker in sorted(asked)}
 
     def by_ring(self, marker: int) -> list[Count]:
         """A marker's counters, one for each ring."""

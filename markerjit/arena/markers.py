@@ -25,6 +25,8 @@ from markerjit.tuples import NamedTuple
 
 NUMBERS = {mode: number for number, mode in enumerate(Mode, 1)}
 """How an entry says the mode of its marker; 0: off."""
+NEAR = 8
+"""To read as many other entries or counters takes less time than another read."""
 _ENTRIES = 512
 """So many of the table's are read at a time."""
 _PLACE = struct.Struct("<II")
@@ -104,11 +106,12 @@ class Markers:
         return self._table.read_many(first, count)
 
     def entries_of(self, markers: Iterable[int]) -> dict[int, MarkerEntry]:
-        """The entries of these markers by id, those that follow each other by one read."""
+        """The entries of these markers by id, those that are near to each other by one read."""
+        asked = {*markers}
         entries: dict[int, MarkerEntry] = {}
-        for run in runs(markers):
+        for run in runs(asked, apart=NEAR):
             entries.update(zip(run, self.entries_between(run.start, len(run)), strict=True))
-        return entries
+        return {marker: entries[marker] for marker in sorted(asked)}
 
     def with_hash(self, name_hash: int) -> Sequence[int]:
         """The ids of all entries of a marker: it has one for each way in which it was recorded."""
@@ -146,8 +149,8 @@ class Markers:
         known = self._ids.get((signature, how))
         if known is not None and (not entry.asks or _how(self.entry(known)) == how):
             return known
-        for marker in self.with_hash(fnv1a(signature.encode())):
-            if _how(self.entry(marker)) == how:
+        for marker, other in self.entries_of(self.with_hash(fnv1a(signature.encode()))).items():
+            if other.question == entry.question and _how(other) == how:
                 self._ids[signature, how] = marker
                 return marker
         return None
@@ -224,9 +227,13 @@ class Markers:
     ) -> None:
         """From now on the code of a marker's question is here, and behind it its text of so many
         bytes."""
-        self._note_questions()
+        known, self._questions = self._questions, None
+        changed = self._note_questions()
         self._table.write_field(marker, "question_text", _PLACE.pack(text - self._base, size))
         self.set_recorder(marker, code, preserving=True)
+        if known and known[0] == changed - 1:
+            extent = question_extent(self.entry(marker))
+            self._questions = changed, (*known[1], extent)
 
     def give_back(self, marker: int) -> None:
         """From now on the question of a marker has no code, and its entry is free. Nothing may lead
@@ -248,10 +255,11 @@ class Markers:
             self._questions = changed, extents
         return self._questions[1]
 
-    def _note_questions(self) -> None:
-        """Before the code of a question comes or goes."""
-        changed = self._control.number("questions_changed")
-        self._control.write("questions_changed", changed + 1 & WORD_MASK)
+    def _note_questions(self) -> int:
+        """Before the code of a question comes or goes. How often that was so far."""
+        changed = self._control.number("questions_changed") + 1 & WORD_MASK
+        self._control.write("questions_changed", changed)
+        return changed
 
     def set_aggregate(self, marker: int, ticket: int) -> None:
         """From now on the code of a marker adds to the aggregate with this ticket; 0: to none."""
@@ -349,11 +357,12 @@ class Markers:
         self._table.write_field(marker, first, _pair(value, following))
 
 
-def runs(markers: Iterable[int]) -> Iterator[range]:
-    """Ids that follow each other, to be read at once."""
+def runs(markers: Iterable[int], *, apart: int = 0) -> Iterator[range]:
+    """Ids that follow each other, to be read at once; with others between them, as many as `apart`
+    at most."""
     start = end = None
     for marker in sorted(set(markers)):
-        if marker != end:
+        if end is None or marker > end + apart:
             if start is not None and end is not None:
                 yield range(start, end)
             start = marker

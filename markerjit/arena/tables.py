@@ -45,15 +45,18 @@ class Table(Generic[T]):
         data = self._store.read(self.part.at(first), count * step)
         return [self.entry(data[at : at + step]) for at in range(0, len(data), step)]
 
-    def read_with(self, field: str, count: int) -> list[T]:
-        """Those of the first entries whose word of this name is not 0, by one read."""
+    def read_with(self, count: int, *fields: str) -> list[tuple[int, T]]:
+        """Those of the first entries of which a word of these names is not 0, by one read, each
+        with its index."""
         step = self.part.entry_size
         data = self._store.read(self.part.offset, count * step)
-        words = memoryview(data).cast("Q")[getattr(self._stored, field).offset // 8 :: step // 8]
+        words = memoryview(data).cast("Q")
+        used: set[int] = set()
+        for field in fields:
+            column = words[getattr(self._stored, field).offset // 8 :: step // 8].tolist()
+            used.update([index for index, word in enumerate(column) if word])
         return [
-            self.entry(data[index * step : (index + 1) * step])
-            for index, word in enumerate(words.tolist())
-            if word
+            (index, self.entry(data[index * step : (index + 1) * step])) for index in sorted(used)
         ]
 
     def entry(self, data: bytes) -> T:

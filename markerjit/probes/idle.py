@@ -42,8 +42,8 @@ _WORDS = struct.Struct("<QQ")
 
 def idle_questions(arena: Arena, signature: str) -> int:
     """How many questions about a marker have code and are not asked."""
-    entries = map(arena.markers.entry, arena.markers.of(signature))
-    return sum(_is_idle(entry) for entry in entries)
+    entries = arena.markers.entries_of(arena.markers.of(signature))
+    return sum(map(_is_idle, entries.values()))
 
 
 def give_back_questions(

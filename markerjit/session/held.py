@@ -251,16 +251,24 @@ def make(
     """The memory, and the markers' entries, which have its ticket. Raises Refused where there is no
     room."""
     arena = recorders.arena
-    reclaim(turn, arena)
-    aggregate = arena.aggregates.make(size, ticks)
     try:
+        aggregate = arena.aggregates.make(size, ticks)
+    except Refused:
+        reclaim(turn, arena)
+        aggregate = arena.aggregates.make(size, ticks)
+    try:
+        before: dict[int, int] = {}
         for leg in legs:
             tell_of_markers(turn, leg.sites, leg.request, recorders)
             for signature in {site.signature for site in leg.sites}:
                 marker = recorders.find(signature, leg.request.probe)
                 if marker is not None:
-                    arena.aggregates.lose(int(arena.markers.entry(marker).aggregate))
-                    arena.markers.set_aggregate(marker, aggregate.ticket)
+                    before[marker] = int(arena.markers.entry(marker).aggregate)
+        if any(map(arena.aggregates.has_gone, {*before.values()})):
+            reclaim(turn, arena)
+        for marker, ticket in before.items():
+            arena.aggregates.lose(ticket)
+            arena.markers.set_aggregate(marker, aggregate.ticket)
     except BaseException:
         arena.aggregates.free(aggregate.ticket)
         raise

@@ -205,22 +205,26 @@ def test_switching_is_written_down_and_changes_nothing_else(
     assert bytes(off) == bytes(before)
 
 
-def test_entries_that_follow_each_other_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_that_are_near_to_each_other_are_read_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     arena = make_arena()
-    for number in range(8):
+    for number in range(16):
         arena.markers.find(f"m{number % 4}", f"m{number % 4}", entry(b"\1", (number,)))
     hashes = [fnv1a(f"m{number}".encode()) for number in range(4)]
-    assert arena.markers.with_hashes(hashes) == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert arena.markers.with_hashes(hashes) == [
+        [number, number + 4, number + 8, number + 12] for number in range(4)
+    ]
     reads: list[int] = []
     read = arena.store.read
     monkeypatch.setattr(arena.store, "read", lambda at, size: reads.append(at) or read(at, size))
 
-    entries = arena.markers.entries_of([7, 1, 2, 0])
+    entries = arena.markers.entries_of([15, 1, 5, 0])
 
     assert {marker: bytes(each) for marker, each in entries.items()} == {
-        marker: bytes(arena.markers.entry(marker)) for marker in (0, 1, 2, 7)
+        marker: bytes(arena.markers.entry(marker)) for marker in (0, 1, 5, 15)
     }
-    assert len(reads) == 2 + 4
+    assert len(reads) == 2 + 4  # nine others lie between two of them
 
 
 def put_counts(arena: Arena, marker: int, *counts: tuple[int, int]) -> None:
