@@ -29,9 +29,8 @@ from markerjit.session.members import as_reads_in_file
 from markerjit.session.view import View
 from markerjit.tuples import NamedTuple
 
-_ADDRESS, _PROBE, _GATES = 0x10000, 0x20000, Gates(0x20100, 0x20200, 0x20300, 0x20400)
-"""An arbitrary address: the code is the same everywhere, except for the distance of the probe."""
-
+_PROBE, _GATES = 0x20000, Gates(0x20100, 0x20200, 0x20300, 0x20400)
+"""Arbitrary addresses: the code is the same, except for the distance of the probe."""
 
 _RUNTIME = Runtime(_PROBE, _PROBE, _GATES, Places(), Process(), careful=False)
 
@@ -130,14 +129,14 @@ def _adding(
     known = known_of(signature, Process(), careful=False)
     try:
         draft = draft_of_adding(gathered, shape, known)
-        made = code_of_call(draft, _ADDRESS, _RUNTIME, _PROBE, b"")
+        made = code_of_call(draft, _RUNTIME, _PROBE, b"")
     except Unsupported as reason:
         return AskedMarker(signature.name, types, tuple(expression), (), 0, str(reason))
     code = tuple(
         CodeLine(line.text, texts[line.source][slice(*line.span)] if line.span else "")
         for line in draft.lines
     )
-    return AskedMarker(signature.name, types, tuple(expression), code, len(made), "")
+    return AskedMarker(signature.name, types, tuple(expression), code, made.size, "")
 
 
 def _types(signature: Signature) -> dict[str, str]:
@@ -161,9 +160,9 @@ def _asked(signature: Signature, question: Question | Lack) -> AskedMarker:
 
 def _code(question: Question, signature: Signature) -> tuple[tuple[CodeLine, ...], int]:
     draft = draft_of_question(question, signature)
-    made = make_question(draft, _ADDRESS, _PROBE, _GATES)
+    made = make_question(draft, _PROBE, _GATES)
     shown = tuple(
         CodeLine(line.text, question.text[slice(*line.span)] if line.span else "")
         for line in draft.lines
     )
-    return shown, len(made)
+    return shown, made.size

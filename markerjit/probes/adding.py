@@ -40,7 +40,7 @@ from markerjit.probes.called import (
 from markerjit.probes.changes import Change
 from markerjit.probes.computed import Known
 from markerjit.probes.key_texts import TextPart
-from markerjit.probes.question import Draft
+from markerjit.probes.question import Draft, QuestionCode
 from markerjit.probes.usual import ConstantPart, NumberPart, Part, Usual
 from markerjit.questions import Lack
 from markerjit.questions.aggregates import Aggregated as AskedOfMarkers
@@ -74,10 +74,9 @@ def draft_of_adding(gathered: Gathered, shape: Shape, known: Known) -> Draft:
 
 
 def code_of(
-    signature: Signature, probe: AddUp, marker: RemoteAddress, address: int, runtime: Runtime
-) -> bytes:
-    """The code of a marker whose entry is at `marker`, at an address. Raises BadQuestion and
-    Unsupported."""
+    signature: Signature, probe: AddUp, marker: RemoteAddress, runtime: Runtime
+) -> QuestionCode:
+    """The code of a marker whose entry is at `marker`. Raises BadQuestion and Unsupported."""
     gathered = gathered_again(probe.asked, scope_of_marker(signature), probe.shape)
     if isinstance(gathered, Lack):
         sentence = f"{signature.name} has no field {gathered.name}"
@@ -85,7 +84,7 @@ def code_of(
     known = known_of(signature, runtime.process, runtime.careful)
     how = _aggregation(gathered, probe.shape, known, marker)
     draft = draft_of_adding(gathered, probe.shape, known)
-    return code_of_call(draft, address, runtime, runtime.aggregate, how, marker)
+    return code_of_call(draft, runtime, runtime.aggregate, how, marker)
 
 
 def _numbers(gathered: Gathered) -> list[Number]:

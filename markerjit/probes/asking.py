@@ -16,7 +16,15 @@ from markerjit.patch.where import Where
 from markerjit.probes.asked_texts import texts_of
 from markerjit.probes.braking import Rows, Words, braking
 from markerjit.probes.computed import TID_OFFSET, Known
-from markerjit.probes.question import NO, Draft, Gates, Places, draft_of, make_question
+from markerjit.probes.question import (
+    NO,
+    Draft,
+    Gates,
+    Places,
+    QuestionCode,
+    draft_of,
+    make_question,
+)
 from markerjit.probes.record import words_to_stack
 from markerjit.probes.selecting import Columns, columns, columns_of, lengths_of
 from markerjit.questions import Lack, Question, Scope, ask, ask_again, scope_of
@@ -155,9 +163,8 @@ class Behind(NamedTuple):
     places: Places
 
 
-def code_of(signature: Signature, where: Where, address: int, behind: Behind) -> bytes:
-    """The code that asks a question of a marker, at an address. Raises BadQuestion and
-    Unsupported."""
+def code_of(signature: Signature, where: Where, behind: Behind) -> QuestionCode:
+    """The code that asks a question of a marker. Raises BadQuestion and Unsupported."""
     scope = scope_of_marker(signature)
     question: Question | Lack | None = None
     words: Sequence[Node] = ()
@@ -172,4 +179,4 @@ def code_of(signature: Signature, where: Where, address: int, behind: Behind) ->
         question, signature, words=words, process=behind.process, careful=behind.careful,
         brakes=where.brakes,
     )  # fmt: skip
-    return make_question(draft, address, behind.probe, behind.gates, behind.words, behind.places)
+    return make_question(draft, behind.probe, behind.gates, behind.words, behind.places)

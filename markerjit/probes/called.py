@@ -31,7 +31,16 @@ from markerjit.arena.arena import Arena
 from markerjit.probes.asked_texts import asked_text
 from markerjit.probes.asking import Process
 from markerjit.probes.computed import Computing, Known, Line
-from markerjit.probes.question import NO, Draft, Frame, Gates, Places, finished, make_code
+from markerjit.probes.question import (
+    NO,
+    Draft,
+    Frame,
+    Gates,
+    Places,
+    QuestionCode,
+    finished,
+    make_code,
+)
 from markerjit.probes.usual import INTERRUPTED, LABELS, SEQUENCE, Usual
 from markerjit.questions.aggregates import KeyPart as Part
 from markerjit.questions.ir import Constant, Node, TextAt, may_be_missing, whole_text
@@ -120,17 +129,17 @@ def draft_of_call(
 
 
 def code_of_call(
-    draft: Draft, address: int, runtime: Runtime, function: int, how: bytes, marker: int = 0
-) -> bytes:
-    """The code at an address, which calls this function of the runtime. `marker` is the address of
-    the marker's entry, where an aggregate is added to."""
+    draft: Draft, runtime: Runtime, function: int, how: bytes, marker: int = 0
+) -> QuestionCode:
+    """The code, which calls this function of the runtime. `marker` is the address of the marker's
+    entry, where an aggregate is added to."""
     names = {
         "runtime": function,
         **runtime.gates._asdict(),
         **runtime.places._asdict(),
         "ticket": marker + MarkerEntry.aggregate.offset,
     }
-    return make_code(draft, address, names, {"how": how})
+    return make_code(draft, names, {"how": how})
 
 
 def missing_at(numbers: Sequence[Number], flag: int = 0) -> int:

@@ -12,6 +12,7 @@ from markerjit.model import RemoteAddress, Signature
 from markerjit.patch.request import HeapStep
 from markerjit.probes.asking import known_of, scope_of_marker
 from markerjit.probes.called import Runtime, code_of_call, draft_of_call, numbers_of
+from markerjit.probes.question import QuestionCode
 from markerjit.questions import Lack
 from markerjit.questions.selection import Selection, select_again
 
@@ -28,10 +29,9 @@ def selection_of(signature: Signature, probe: HeapStep) -> Selection:
 
 
 def code_of(
-    signature: Signature, probe: HeapStep, marker: RemoteAddress, address: int, runtime: Runtime
-) -> bytes:
-    """The code of a marker whose entry is at `marker`, at an address. Raises BadQuestion and
-    Unsupported."""
+    signature: Signature, probe: HeapStep, marker: RemoteAddress, runtime: Runtime
+) -> QuestionCode:
+    """The code of a marker whose entry is at `marker`. Raises BadQuestion and Unsupported."""
     selection = selection_of(signature, probe)
     names = [each.name for each in selection]
     numbers = numbers_of([each.node for each in selection])
@@ -45,4 +45,4 @@ def code_of(
         header_at=names.index(HEADER) + 1 if HEADER in names else 0,
     )
     draft = draft_of_call(None, numbers, known)
-    return code_of_call(draft, address, runtime, runtime.pair, bytes(how))
+    return code_of_call(draft, runtime, runtime.pair, bytes(how))

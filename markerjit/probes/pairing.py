@@ -32,7 +32,7 @@ from markerjit.probes.called import (
     parts_of,
 )
 from markerjit.probes.computed import Known
-from markerjit.probes.question import Draft
+from markerjit.probes.question import Draft, QuestionCode
 from markerjit.questions import Lack
 from markerjit.questions.latencies import Pairing as AskedOfMarkers
 from markerjit.questions.latencies import Side, Timed, ask_latency, side_of
@@ -55,16 +55,15 @@ def draft_of_pairing(side: Side, known: Known) -> Draft:
 
 
 def code_of(
-    signature: Signature, probe: Pair, marker: RemoteAddress, address: int, runtime: Runtime
-) -> bytes:
-    """The code of a marker whose entry is at `marker`, at an address. Raises BadQuestion and
-    Unsupported."""
+    signature: Signature, probe: Pair, marker: RemoteAddress, runtime: Runtime
+) -> QuestionCode:
+    """The code of a marker whose entry is at `marker`. Raises BadQuestion and Unsupported."""
     side = side_of(probe.timed, scope_of_marker(signature), ends=probe.ends)
     if isinstance(side, Lack):
         raise BadQuestion(f"{signature.name} has no field {side.name}", str(probe.timed), 0, 0)
     known = known_of(signature, runtime.process, runtime.careful)
     how = _pairing(side, probe, known, marker)
-    return code_of_call(draft_of_pairing(side, known), address, runtime, runtime.pair, how)
+    return code_of_call(draft_of_pairing(side, known), runtime, runtime.pair, how)
 
 
 def _numbers(side: Side) -> list[Number]:

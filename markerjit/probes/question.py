@@ -236,44 +236,69 @@ class Frame(NamedTuple):
         )
 
 
+class QuestionCode(NamedTuple):
+    """The code of a question for any address, a multiple of eight, with data behind it that it
+    refers to by name, each at a multiple of eight: among it the restartable `sequences`, whose
+    labels are given. `names` are the addresses of all else that it refers to."""
+
+    code: Movable
+    data: Mapping[str, bytes]
+    sequences: Mapping[str, tuple[str, str, str]]
+    names: Mapping[str, int]
+
+    def before(self, probe: int) -> Self:
+        """The same code before another probe."""
+        return self._replace(names={**self.names, "probe": probe})
+
+    @property
+    def size(self) -> int:
+        """Bytes of it all."""
+        return _behind(len(self.code.code), self.data)[1]
+
+    def at(self, address: int) -> bytes:
+        """The code for this address. Raises WronglyAssembled where it does not reach all names from
+        there."""
+        code, data = bytearray(self.code.code), dict(self.data)
+        for name, labels in self.sequences.items():
+            start, end, interrupted = (self.code.labels[label] for label in labels)
+            data[name] = SEQUENCE.pack(0, 0, address + start, end - start, address + interrupted)
+        offsets, size = _behind(len(code), data)
+        places = {**self.names, **{name: address + at for name, at in offsets.items()}}
+        for reference in self.code.references:
+            distance = displacement(reference, address, places)
+            code[reference.at : reference.at + len(distance)] = distance
+        code.extend(bytes(size - len(code)))
+        for name, piece in data.items():
+            code[offsets[name] : offsets[name] + len(piece)] = piece
+        return bytes(code)
+
+
+def _behind(size: int, data: Mapping[str, bytes]) -> tuple[dict[str, int], int]:
+    """Where each piece of data is behind so many bytes of code, and where the last one ends."""
+    offsets = {}
+    for name, piece in data.items():
+        size += -size % _WORD
+        offsets[name] = size
+        size += len(piece)
+    return offsets, size
+
+
 def make_question(
-    draft: Draft,
-    address: int,
-    probe: int,
-    gates: Gates,
-    words: Words = _NO_WORDS,
-    places: Places = _NO_PLACES,
-) -> bytes:
-    """The code at an address, a multiple of eight, before a probe, with what it asks of texts
-    behind it. Raises WronglyAssembled."""
+    draft: Draft, probe: int, gates: Gates, words: Words = _NO_WORDS, places: Places = _NO_PLACES
+) -> QuestionCode:
+    """The code before a probe, with what it asks of texts behind it. Raises WronglyAssembled."""
     names = {**gates._asdict(), **places._asdict(), **words._asdict()}
-    return make_code(draft, address, {"probe": probe, **names}, {})
+    return make_code(draft, {"probe": probe, **names}, {})
 
 
-def make_code(
-    draft: Draft, address: int, names: Mapping[str, int], more: Mapping[str, bytes]
-) -> bytes:
-    """The code at an address, with data behind it that it refers to by name, its own and `more`,
-    each at a multiple of eight. Raises WronglyAssembled."""
+def make_code(draft: Draft, names: Mapping[str, int], more: Mapping[str, bytes]) -> QuestionCode:
+    """The code, with data that it refers to by name, its own and `more`. Raises
+    WronglyAssembled."""
     asked = {f"text{index}": asked for index, asked in enumerate(draft.asked)}
     data = {**asked, **draft.data, **more}
     data |= dict.fromkeys(draft.sequences, bytes(SEQUENCE.size))
     made = _anywhere(tuple(line.text for line in draft.lines), (*names, *data))
-    for name, labels in draft.sequences.items():
-        start, end, interrupted = (made.labels[label] for label in labels)
-        data[name] = SEQUENCE.pack(0, 0, address + start, end - start, address + interrupted)
-    places = dict(names)
-    size = len(made.code)
-    behind = b""
-    for name, piece in data.items():
-        behind += bytes(-(size + len(behind)) % _WORD)
-        places[name] = address + size + len(behind)
-        behind += piece
-    code = bytearray(made.code)
-    for reference in made.references:
-        distance = displacement(reference, address, places)
-        code[reference.at : reference.at + len(distance)] = distance
-    return bytes(code) + behind
+    return QuestionCode(made, data, draft.sequences, names)
 
 
 @lru_cache(_ALIKE)

@@ -8,7 +8,7 @@ controller.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from markerjit.abi import (
@@ -45,10 +45,12 @@ if TYPE_CHECKING:  # few switches have a probe in C, or a question
     from markerjit.probes.called import Runtime
     from markerjit.probes.inside import Read
     from markerjit.probes.loaded import Loaded
+    from markerjit.probes.question import QuestionCode
     from markerjit.probes.unused import Mentioned, Unused
 
 _ALIGN = 32
 """Of recorders and of questions, which may have a recorder behind them."""
+_ENTRIES = 1024
 _AT_ONCE = 1024
 """Recorders that are written together."""
 
@@ -106,8 +108,11 @@ class Recorders:
             self._tell_plainly(list(signatures), probe, preserving)
             return
         signatures = list(signatures)
+        new = [each for each in signatures if self._find_asked(each, probe) is None]
+        if not new and isinstance(probe, AddUp | Pair | HeapStep):
+            return  # their code is there, and nothing else has to be written
         room = _Room(self.arena)
-        if any(self._has_most_idle(signature, probe) for signature in signatures):
+        if any(self._has_most_idle(signature) for signature in new):
             give_back()
         try:
             self._tell_asked(signatures, probe, room)
@@ -157,12 +162,10 @@ class Recorders:
             preserving,
         )
 
-    def _has_most_idle(self, signature: Signature, probe: Probe) -> bool:
-        """Whether a question is new to a marker that has had many."""
+    def _has_most_idle(self, signature: Signature) -> bool:
+        """Whether a marker has had many questions."""
         from markerjit.probes.idle import MOST_IDLE, idle_questions
 
-        if self._find_asked(signature, probe) is not None:
-            return False
         return idle_questions(self.arena, signature.text) >= MOST_IDLE
 
     def probe(self, marker: int, probe: Probe, *, preserving: bool = True) -> RemoteAddress:
@@ -346,8 +349,8 @@ class Recorders:
             return
         text = question.whole.encode()
         behind = self._behind_question(marker, probe, careful=bool(known.careful))
-        size = len(code_of(signature, question, arena.base, behind))
-        recorder_at = -(-size // _ALIGN) * _ALIGN
+        code = code_of(signature, question, behind)
+        recorder_at = -(-code.size // _ALIGN) * _ALIGN
         has_recorder = isinstance(probe, Record) and takes_a_recorder(made, arena.facts)
         most = LARGEST if has_recorder else 0
         address = room.take(recorder_at + most + len(text))
@@ -355,9 +358,8 @@ class Recorders:
         if has_recorder:
             start = RemoteAddress(address + recorder_at)
             recorder, entry = self._made_recorder(marker, made, start)
-            behind = behind._replace(probe=entry)
-        code = code_of(signature, question, address, behind)
-        whole = code.ljust(recorder_at, b"\0") + recorder
+            code = code.before(entry)
+        whole = code.at(address).ljust(recorder_at, b"\0") + recorder
         arena.code.write(address, whole + text)
         text_at = RemoteAddress(address + len(whole))
         arena.markers.set_question(marker, address, text_at, len(text))
@@ -398,11 +400,10 @@ class Recorders:
         text = question.text.encode()
         place = arena.markers.address(marker)
         runtime = runtime_of(arena, careful=bool(known.careful))
-        sizing = _adding(signature, probe, place, arena.base, runtime)
-        address = room.take(len(sizing) + len(text))
-        code = _adding(signature, probe, place, address, runtime)
-        arena.code.write(address, code + text)
-        text_at = RemoteAddress(address + len(code))
+        code = _adding(signature, probe, place, runtime)
+        address = room.take(code.size + len(text))
+        arena.code.write(address, code.at(address) + text)
+        text_at = RemoteAddress(address + code.size)
         arena.markers.set_question(marker, address, text_at, len(text))
 
 
@@ -441,25 +442,25 @@ def _adding(
     signature: Signature,
     probe: AddUp | Pair | HeapStep,
     marker: RemoteAddress,
-    address: RemoteAddress,
     runtime: Runtime,
-) -> bytes:
-    """Code that adds to an aggregate, at an address."""
+) -> QuestionCode:
+    """Code that adds to an aggregate."""
     if isinstance(probe, Pair):
         from markerjit.probes.pairing import code_of as code_of_pairing
 
-        return code_of_pairing(signature, probe, marker, address, runtime)
+        return code_of_pairing(signature, probe, marker, runtime)
     if isinstance(probe, HeapStep):
         from markerjit.probes.heap_step import code_of as code_of_heap_step
 
-        return code_of_heap_step(signature, probe, marker, address, runtime)
+        return code_of_heap_step(signature, probe, marker, runtime)
     from markerjit.probes.adding import code_of
 
-    return code_of(signature, probe, marker, address, runtime)
+    return code_of(signature, probe, marker, runtime)
 
 
+@lru_cache(_ENTRIES)
 def _entry(signature: Signature, probe: Probe) -> MarkerEntry:
-    """The entry of a marker with this probe, without its name and id."""
+    """The entry of a marker with this probe, without its name and id. It is not to be changed."""
     entry = _recording(signature, probe).entry()
     if probe.question:
         entry.asks = _asks(probe)

@@ -12,6 +12,7 @@ import ast
 import re
 from collections.abc import Sequence
 from enum import Enum
+from functools import lru_cache
 
 from markerjit.errors import BadQuestion
 from markerjit.questions.arrows import prepare
@@ -31,6 +32,7 @@ MOST_TEXT = 248
 MOST_PARTS = 6
 MOST_WORDS = 64
 _WORD = 8
+_TEXTS = 64
 _CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 
 
@@ -175,7 +177,8 @@ def gathered_again(asked: Asked, scope: Scope, shape: Shape) -> Gathered | Lack:
     return _with_type(_gathered(scope, where, key, value), shape.value)
 
 
-def keys_of(by: str) -> list[str]:
+@lru_cache(_TEXTS)
+def keys_of(by: str) -> tuple[str, ...]:
     """The parts of a key, each as a text. Raises BadQuestion."""
     line = by.replace("\n", " ")
     try:
@@ -184,10 +187,10 @@ def keys_of(by: str) -> list[str]:
         parse(line)  # says what is wrong with it
         raise BadQuestion("this is not a key, such as tid, key[:4]", by, 0, len(by)) from None
     if not isinstance(tree, ast.Tuple):
-        return [line]
+        return (line,)
     if not tree.elts:
         raise BadQuestion("there is nothing in the brackets", by, 0, len(by))
-    return [ast.get_source_segment(line.strip(), part) or "" for part in tree.elts]
+    return tuple(ast.get_source_segment(line.strip(), part) or "" for part in tree.elts)
 
 
 def _gathered(

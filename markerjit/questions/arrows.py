@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import io
 import keyword
-import tokenize
 
 from markerjit.tuples import NamedTuple
 
-_ARROW, _STARS = "->", ("*", "**")
+_ARROW, _STAR, _STARS = "->", "*", ("*", "**")
 _CLOSING = (")", "]", "}")
 
 
@@ -26,6 +25,10 @@ class Prepared(NamedTuple):
 def prepare(text: str) -> Prepared:
     """The line of a text. What cannot be read as tokens is left for the parser."""
     line = text.replace("\n", " ")
+    if _ARROW not in line and _STAR not in line:
+        return Prepared(line, line, frozenset())
+    import tokenize  # compiles large patterns, which takes 15 ms
+
     indent = len(line) - len(line.lstrip())
     written, stars = list(line), set()
     before = ""

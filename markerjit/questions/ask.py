@@ -72,14 +72,14 @@ def check_hidden(syntax: Syntax, scopes: Sequence[Scope]) -> None:
 
 def check_names(syntax: Syntax, scopes: Sequence[Scope]) -> None:
     """Raises BadQuestion for a name that no scope has."""
-    import difflib
-
     fields = {name: None for scope in scopes for name in scope.fields}
     every = {name: None for scope in scopes for name in (*scope.fields, *scope.types)}
     unknown = {name for scope in scopes for name in scope.unknown}
     for name, span, is_field in syntax.names():
         known = fields if is_field else every
         if name not in known and (is_field or name not in unknown):
+            import difflib
+
             nearest = difflib.get_close_matches(name, known)
             hint = f"; did you mean {' or '.join(nearest)}?" if nearest else ""
             names = tuple(sorted(known))

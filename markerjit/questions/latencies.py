@@ -177,7 +177,7 @@ def side_of(timed: Timed, scope: Scope, *, ends: bool) -> Side | Lack:
     try:
         asked = condition(parse(where), scope) if where is not None else None
         key = tuple(key_node(parse(text), scope) for text in _keys_of(timed, ends=ends))
-        groups = [] if ends else _groups_of(timed)
+        groups = () if ends else _groups_of(timed)
         group = tuple(key_node(parse(text), scope) for text in groups)
         took = expression(parse(timed.took), scope) if timed.took else None
     except LacksName as lack:
@@ -190,15 +190,15 @@ def side_of(timed: Timed, scope: Scope, *, ends: bool) -> Side | Lack:
     return Side(asked, key, values, fields, took, results, group)
 
 
-def _keys_of(timed: Timed, *, ends: bool) -> list[str]:
+def _keys_of(timed: Timed, *, ends: bool) -> Sequence[str]:
     """The parts of the key at one end."""
     by = timed.ends_by if ends and timed.ends_by is not None else timed.by
-    return keys_of(by) if by or not timed.took else []
+    return keys_of(by) if by or not timed.took else ()
 
 
-def _groups_of(timed: Timed) -> list[str]:
+def _groups_of(timed: Timed) -> Sequence[str]:
     """The parts of the key of a group."""
-    return keys_of(timed.per) if timed.per else []
+    return keys_of(timed.per) if timed.per else ()
 
 
 def _check(texts: Sequence[str], scopes: Sequence[Scope]) -> None:

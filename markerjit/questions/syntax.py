@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Iterator
+from functools import lru_cache
 
 from markerjit.errors import BadQuestion
 from markerjit.questions.arrows import prepare
@@ -26,6 +27,8 @@ EVENT = "event"
 """The function that names a value of the event, which no field hides."""
 HAS = "has"
 """The function that says whether an event has a name, which is known before any event comes."""
+_TEXTS = 256
+"""A question is parsed once, however many markers and steps ask for its tree."""
 FUNCTIONS = ("len", "log2", "int", "float", FIELD, EVENT, "stack", HAS, TEXT_AT, *MEMORY)
 """All functions. Each has one argument."""
 
@@ -74,6 +77,9 @@ class Syntax(NamedTuple):
 
     def span(self, node: ast.expr) -> Span:
         """The place of a node in the text."""
+        if self.text.isascii():
+            end = self.indent + (node.end_col_offset or 0)
+            return Span(self.indent + node.col_offset, end)
         encoded = self.text[self.indent :].encode()
         start, end = (
             self.indent + len(encoded[: offset or 0].decode(errors="replace"))
@@ -100,6 +106,7 @@ class Syntax(NamedTuple):
         )
 
 
+@lru_cache(_TEXTS)
 def parse(text: str) -> Syntax:
     """The tree of an expression. Raises BadQuestion where it is not one of the language."""
     line = text.replace("\n", " ")

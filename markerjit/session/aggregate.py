@@ -33,12 +33,12 @@ from markerjit.session.holding import refuse_added_up, take
 from markerjit.session.switch import Switcher
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn
-from markerjit.session.walked import WalkedStacks
 from markerjit.sites import ProbeName
 from markerjit.tuples import NamedTuple
 
-if TYPE_CHECKING:  # imported where a key has pointers
+if TYPE_CHECKING:  # imported where a key has pointers, or stacks
     from markerjit.session.addresses import AddressNames
+    from markerjit.session.walked import WalkedStacks
 
 
 DEFAULT_KEYS = {Does.QUANTILES: 64}
@@ -119,13 +119,19 @@ def added_up(switcher: Switcher, job: Job) -> Iterator[AddingUp]:
     prepare = partial(_prepare, switcher=switcher, job=job)
     with ExitStack() as behind, held(switcher, prepare) as prepared:
         types = {part.type for part in prepared.shape.key}
-        stacks = WalkedStacks(switcher) if Type.STACK in types else None
+        stacks = _stacks_of(switcher) if Type.STACK in types else None
         adding = AddingUp(prepared.source, prepared.shape, switcher.target, stacks)
         if stacks:
             stacks.look()
         if types & {Type.STACK, Type.POINTER}:
             behind.callback(_look_up, adding)  # when the markers are off
         yield adding
+
+
+def _stacks_of(switcher: Switcher) -> WalkedStacks:
+    from markerjit.session.walked import WalkedStacks
+
+    return WalkedStacks(switcher)
 
 
 def _look_up(adding: AddingUp) -> None:

@@ -51,7 +51,6 @@ from markerjit.ring.clock import Calibration
 from markerjit.ring.types import Time
 from markerjit.session.asking import divide, rest_of
 from markerjit.session.clock import EarlyClock
-from markerjit.session.exits import is_tail
 from markerjit.session.held import Gathering, Leg, Source, held, make
 from markerjit.session.holding import refuse_added_up, take
 from markerjit.session.latency_names import KeyNames
@@ -332,6 +331,8 @@ def _prepare_calls(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibr
 
 def _tail_jumps(sites: Sequence[Site]) -> tuple[str, ...]:
     """The functions that are left by a jump at one of these exits."""
+    from markerjit.session.exits import is_tail  # numpy and capstone, which pairs do not need
+
     tails = {site.marker for site in sites if is_tail(site.signature)}
     return tuple(sorted(name.removesuffix(SUFFIX) for name in tails))
 

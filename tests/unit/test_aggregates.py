@@ -702,10 +702,10 @@ def test_wrong_aggregate_is_refused(what: str, by: str | None, sentence: str) ->
 
 
 def test_parts_of_a_key_are_divided_as_python_divides_them() -> None:
-    assert keys_of("a, b") == ["a", "b"]
-    assert keys_of("a if b in (1, 2) else c") == ["a if b in (1, 2) else c"]
-    assert keys_of('key[:4], name == "a,b"') == ["key[:4]", 'name == "a,b"']
-    assert keys_of("(a, b)") == ["a", "b"]
+    assert keys_of("a, b") == ("a", "b")
+    assert keys_of("a if b in (1, 2) else c") == ("a if b in (1, 2) else c",)
+    assert keys_of('key[:4], name == "a,b"') == ("key[:4]", 'name == "a,b"')
+    assert keys_of("(a, b)") == ("a", "b")
 
 
 def test_markers_whose_values_cannot_be_added_are_refused() -> None:

@@ -86,7 +86,7 @@ def test_code_changes_only_registers_that_it_keeps(rseq_offset: int, cpus: int) 
     """It writes one word, by a store of which nothing but the row is the base."""
     brakes = braking(Brakes.of(sample="1/7"), Rows(rseq_offset, cpus, 2 << 20), NO)
     draft = draft_of(None, Known({}), (), brakes)
-    code = make_question(draft, BASE, BASE + 0x4000, GATES, WORDS)
+    code = make_question(draft, BASE + 0x4000, GATES, WORDS).at(BASE)
     lines = [instruction.text for instruction in disassemble(code, BASE)]
     stores = [line for line in lines if line.startswith("mov qword ptr")]
 
@@ -163,7 +163,7 @@ def test_time_of_a_rate_is_never_further_ahead_than_what_is_believed() -> None:
 def test_code_of_a_rate_writes_by_locked_instructions_only(ticks_per_s: int) -> None:
     brakes = braking(Brakes.of(at_most=1000), Rows(-160, 8, 2 << 20), NO, ticks_per_s)
     draft = draft_of(None, Known({}), (), brakes)
-    code = make_question(draft, BASE, BASE + 0x4000, GATES, WORDS)
+    code = make_question(draft, BASE + 0x4000, GATES, WORDS).at(BASE)
     lines = [instruction.text for instruction in disassemble(code, BASE)]
     writes = [line.partition(" qword")[0] for line in lines if line.startswith("lock")]
 

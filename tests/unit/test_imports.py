@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SLOW = {"capstone", "numpy", "psutil", "elftools", "keystone", "dataclasses", "inspect"}
-OPINION = "markerjit.x86.opinion"
+OPINION, ASSEMBLING = "markerjit.x86.opinion", "markerjit.x86.encoding"
 RUN = """
 import sys
 before = set(sys.modules)
@@ -229,16 +229,45 @@ def test_a_cache_that_cannot_be_written_costs_time_only(target: Target, tmp_path
     assert OPINION in modules("off", program.pid, "truth_*", cache=nowhere)
 
 
-def test_trace_assembles_once_and_then_needs_numpy_only(target: Target, tmp_path: Path) -> None:
+def test_trace_assembles_once_and_needs_numpy_only(target: Target, tmp_path: Path) -> None:
     program = target("truth_inline")
     trace = ("trace", program.pid, "truth_*", "--duration", "0.2")
 
     first = modules(*trace, cache=tmp_path)
     again = modules(*trace, cache=tmp_path)
 
-    assert {"capstone", "keystone", "numpy"} <= first
-    assert "numpy" in again
-    assert not again & {"capstone", "keystone", "psutil", "elftools", "pyarrow", "perfetto"}
+    assert ASSEMBLING in first - again
+    for loaded in first, again:
+        assert "numpy" in loaded
+        assert not loaded & {"capstone", "keystone", "psutil", "elftools", "pyarrow", "perfetto"}
+
+
+def test_a_question_imports_no_foreign_package(target: Target, tmp_path: Path) -> None:
+    """But numpy, where what was added up is read."""
+    program = (
+        "import sys, markerjit\n"
+        f"with markerjit.attach({target('truth_keys').pid}) as session:\n"
+        "    key = dict(by='key, text[:5]', where='value > 3 and text != \"key-1\"')\n"
+        "    with session.aggregate('truth_key', 'hist(value)', **key):\n"
+        "        pass\n"
+        "    with session.latency('truth_key', 'truth_plain', by='tid'):\n"
+        "        pass\n"
+        "    session.on('truth_key', where='value > 3 and text.startswith(\"key\")')\n"
+        "    session.off('truth_key')\n"
+        "print(*sys.modules)\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    loaded = {*done.stdout.split()}
+    assert ASSEMBLING in loaded
+    assert not loaded & {*SLOW, "difflib", "tokenize"}
 
 
 def test_numpy_is_imported_after_the_markers_are_on(target: Target, tmp_path: Path) -> None:

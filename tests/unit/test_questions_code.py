@@ -133,7 +133,7 @@ class Harness:
         """Put the code of a condition where it is called."""
         draft = draft_of(condition, known)
         gates = Gates(*(self.address + at for at in self.GATES))
-        made = make_question(draft, self.address + self.CODE, self.address, gates)
+        made = make_question(draft, self.address, gates).at(self.address + self.CODE)
         assert len(made) < self.DATA - self.CODE
         self._put(self.CODE, made)
 
