@@ -7,7 +7,10 @@ is none, names stay as they are.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from functools import cache
+
+from markerjit.elf.written import parts_of, without_tags
 
 _PREFIX = "_Z"
 _LONGEST = 4096
@@ -31,19 +34,25 @@ def demangled(symbol: str) -> str:
 
 
 def qualified_name(symbol: str) -> str:
-    """`ns::look<int>` of the symbol of `long ns::look<int>(int) const`; the symbol itself where it
-    is no name of C++, or of something that has no parameters."""
+    """`ns::look<int>` of the symbol of `long ns::look[abi:cxx11]<int>(int) const`; the symbol
+    itself where it is no name of C++, or of something that has no parameters."""
     text = demangled(symbol)
-    if text == symbol:
-        return symbol
-    depth = start = 0
-    for place, character in enumerate(text):
-        depth += (character == "<") - (character == ">")
-        if character == " " and not depth:  # behind what a template returns
-            start = place + 1
-        elif character == "(" and not depth and place > start:
-            return text[start:place]
-    return symbol
+    start, end = parts_of(text)
+    return symbol if text == symbol or end == len(text) else without_tags(text[start:end])
+
+
+def spellings(symbol: str, word: str = "") -> Iterator[str]:
+    """How a function may be called: by its symbol, or as it was written in C++; with its parameters
+    or without, with what a template returns or without, and without tags such as [abi:cxx11]. All
+    those, at least, that have this word in them."""
+    yield symbol
+    text = demangled(symbol)
+    if text != symbol and word in text:
+        start, end = parts_of(text)
+        for written in dict.fromkeys((text, text[start:end], text[start:], text[:end])):
+            yield written
+            if (bare := without_tags(written)) != written:
+                yield bare
 
 
 @cache

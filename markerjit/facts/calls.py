@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from markerjit.elf.demangle import demangled
+from markerjit.elf.demangle import demangled, spellings
 from markerjit.facts import Json
 from markerjit.facts.words import duration_words
 from markerjit.printable import counted
@@ -79,13 +79,9 @@ def _times(function: CalledFunction) -> tuple[float | None, ...]:
 
 
 def symbol_named(symbols: Sequence[str], text: str) -> str | None:
-    """The function with this name: its symbol, or the name as it was written, with its parameters
-    or without. None if there is no such function."""
-    for symbol in symbols:
-        written = demangled(symbol)
-        if text in (symbol, written, written.partition("(")[0]):
-            return symbol
-    return None
+    """The function with this name: its symbol, or the name as it was written (demangle.py). None if
+    there is no such function."""
+    return next((symbol for symbol in symbols if text in spellings(symbol)), None)
 
 
 def aligned(header: Sequence[str], rows: list[list[str]]) -> list[list[str]]:

@@ -14,7 +14,8 @@
 
 NAME, CALLER and CALLEE are shell globs, and so are the names of markers and USDT probes. Each may
 be said to be of an object, by the name of its file: `kv_*@libkv.so*`, `func:libc.so*:malloc`,
-`func:malloc@libc.so*`. In the names of C++ there are colons by twos, and commas between brackets.
+`func:malloc@libc.so*`. In the names of C++ there are colons by twos, tags such as [abi:cxx11], and
+commas between brackets.
 
 What this does not do: look for anything (selection.py).
 """
@@ -25,6 +26,7 @@ import re
 from enum import Enum
 from functools import lru_cache
 
+from markerjit.elf.written import cut_at_commas
 from markerjit.errors import BadArgument, Unsupported, shown
 from markerjit.tuples import NamedTuple
 
@@ -107,11 +109,15 @@ class ProbeName(NamedTuple):
         return not kinds <= {NameKind.MARKER, NameKind.EVERYTHING}
 
 
-_FUNCTION = r"(?:(?P<file>[^@:]+):(?!:))??(?P<name>[^@:](?:[^@:]|::)*?)(?:@(?P<object>[^@]+?))?"
+_LETTER = r"(?:[^@:]|\[abi:[^\]@:]*\])"
+_FUNCTION = (
+    r"(?:(?P<file>[^@:]+)(?<!\[abi):(?!:))??"
+    rf"(?P<name>{_LETTER}(?:{_LETTER}|::)*?)(?:@(?P<object>[^@]+?))?"
+)
 _AFTER = {
     "func": (NameKind.FUNCTION, _FUNCTION + r"(?P<leaves>(?<!:):return)?"),
     "insn": (NameKind.INSTRUCTION, _FUNCTION + r"\+(?P<offset>0x[0-9a-fA-F]{1,16})"),
-    "call": (NameKind.CALL, _FUNCTION.replace("name", "caller") + r"->(?P<name>.+)"),
+    "call": (NameKind.CALL, _FUNCTION.replace("name", "caller") + r"(?<!operator)->(?P<name>.+)"),
 }
 """Regular expressions by what stands before the colon. They are compiled when one is needed: most
 commands have none of these names, and would wait for it."""
@@ -199,33 +205,29 @@ def _within(name: ProbeName, mapped: str) -> ProbeName:
 def _pieces(text: str) -> list[str]:
     """The text, cut at its commas but for those between brackets. Raises BadArgument for nothing
     between two of them."""
-    pieces: list[str] = []
-    start = depth = 0
-    for at, letter in enumerate(text):
-        depth = max(depth + (letter in "([{<") - (letter in ")]}>"), 0)
-        if letter == "," and not depth:
-            pieces.append(text[start:at])
-            start = at + 1
-    pieces.append(text[start:])
+    pieces = cut_at_commas(text) if "," in text else [text]
     if not all(piece.removeprefix("!") for piece in pieces) and text:
         raise BadArgument("pattern", text, "a name on both sides of the comma")
     return pieces
 
 
 def _expanded(text: str) -> list[str]:
-    """The texts that braces with a comma are short for, as in a shell: the innermost first."""
+    """The texts that braces with a comma are short for, as in a shell: the innermost first. Commas
+    between other brackets, as in {lambda(int, int)#1} of C++, do not count."""
     if text.count("{") > _MOST.bit_length():
         raise BadArgument("pattern", text, f"at most {_MOST} names")
-    braces = re.search(r"\{([^{}]*,[^{}]*)\}", text) if "{" in text else None
-    if braces is None:
-        return [text]
-    before, after = text[: braces.start()], text[braces.end() :]
-    made: list[str] = []
-    for middle in braces[1].split(","):
-        made += _expanded(before + middle + after)
-        if len(made) > _MOST:
-            raise BadArgument("pattern", text, f"at most {_MOST} names")
-    return made
+    for braces in re.finditer(r"\{([^{}]*,[^{}]*)\}", text) if "{" in text else ():
+        middles = cut_at_commas(braces[1])
+        if len(middles) == 1:
+            continue
+        before, after = text[: braces.start()], text[braces.end() :]
+        made: list[str] = []
+        for middle in middles:
+            made += _expanded(before + middle + after)
+            if len(made) > _MOST:
+                raise BadArgument("pattern", text, f"at most {_MOST} names")
+        return made
+    return [text]
 
 
 def _colon(text: str) -> int:
@@ -263,13 +265,24 @@ _LIKE, _MUCH_LIKE = 0.5, 0.75
 
 
 def nearest(pattern: str, *objects: set[str]) -> tuple[str, ...]:
-    """The names that are most like a pattern, at most two, for a message. Of several objects the
-    first one is the program: what is much like the pattern there is what was probably meant."""
+    """The names that are most like a pattern, at most two, for a message: those of C++ as they are
+    written. Of several objects the first one is the program: what is much like the pattern there is
+    what was probably meant."""
     from difflib import get_close_matches
 
+    objects = tuple(map(_as_written, objects))
     text, names = pattern.strip("*?"), sorted(set[str]().union(*objects))
     alike = get_close_matches(text, names, _MOST_NEAR, _LIKE)
     if len(objects) > 1:
         own = get_close_matches(text, sorted(objects[0]), _MOST_NEAR, _MUCH_LIKE)
         alike = [*dict.fromkeys([*own, *alike])][:_MOST_NEAR]
     return tuple(alike)
+
+
+def _as_written(names: set[str]) -> set[str]:
+    """The names, those of C++ without their parameters."""
+    if not any(name.startswith("_Z") for name in names):
+        return names
+    from markerjit.elf.demangle import qualified_name
+
+    return set(map(qualified_name, names))

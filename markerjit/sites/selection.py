@@ -3,16 +3,17 @@ others."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import lru_cache, partial
 from operator import attrgetter
 from os.path import basename
 from typing import Any, Protocol, TypeVar
 
 from markerjit.arguments import check_all, check_text
-from markerjit.elf.demangle import demangled
+from markerjit.elf.demangle import spellings
 from markerjit.errors import UnknownMarker, Unsupported
 from markerjit.model import Place, RemoteAddress, Signature
 from markerjit.sites.names import (
@@ -105,7 +106,7 @@ class _Excluded:
         yield from self._others
         if self._by_symbol and event.startswith(PREFIX):
             symbol = event.removeprefix(PREFIX).removesuffix(SUFFIX)
-            for spelling in _spellings(symbol):
+            for spelling in spellings(symbol):
                 yield from self._by_symbol.get(spelling, ())
 
 
@@ -170,22 +171,22 @@ def is_of(name: ProbeName, symbol: str, path: str) -> bool:
 
 
 def is_named(glob: str, symbol: str) -> bool:
-    """By the symbol, or as it was written in C++, with its parameters or without."""
-    if glob == "*":
+    """By the symbol, or as it was written in C++ (demangle.py): such a name may look like a glob,
+    and is meant as it stands, too."""
+    if glob in ("*", symbol):
         return True
     if not symbol.startswith(_OF_CXX):
         return fnmatchcase(symbol, glob)  # also asked of each symbol of a C library
-    return any(fnmatchcase(spelling, glob) for spelling in _spellings(symbol))
+    return any(
+        spelling == glob or fnmatchcase(spelling, glob)
+        for spelling in spellings(symbol, _word_of(glob))
+    )
 
 
-def _spellings(symbol: str) -> Iterator[str]:
-    """How a function may be called: by its symbol, or as it was written in C++, with its parameters
-    or without."""
-    yield symbol
-    if symbol.startswith(_OF_CXX):
-        written = demangled(symbol)
-        yield written
-        yield written.partition("(")[0]
+@lru_cache
+def _word_of(glob: str) -> str:
+    """A word that is in all that a glob is of."""
+    return max(re.findall(r"\w+", glob.partition("[")[0]), key=len, default="")
 
 
 def is_of_object(glob: str, path: str) -> bool:
