@@ -32,6 +32,7 @@ from markerjit.proc.permission import (
     check_before_borrowing,
     check_before_looking,
     check_before_stopping,
+    check_before_writing,
     filtered_threads,
     read_status,
     threads_blocking_sigtrap,
@@ -75,6 +76,10 @@ def _examine(pid: int, seccomp: Seccomp) -> Iterator[Finding]:
         return
     threads = counted(status.threads, "thread")
     yield Finding(GOOD, "process", f"{pid} ({_command(pid)}) of {_user(status.uid)}, {threads}")
+    try:
+        check_before_writing(pid)
+    except Unsupported as error:
+        yield split(WALL, "program", str(error))
     yield _stopping(pid)
     try:
         with ProcessMemory(pid, why_not=why_not) as memory:

@@ -255,6 +255,24 @@ def check_before_stopping(pid: int, *, is_followed: bool = False) -> None:
         )
 
 
+def check_before_writing(pid: int) -> None:
+    """Raise Unsupported for a process that does not execute its own code.
+
+    Valgrind executes a translation, which it has made before, so that what is written into the code
+    may have no effect. And it gives out all memory itself: a jump into ours ends the program, and
+    the program's next mapping may be put over it. Only its own programs execute their code.
+    """
+    try:
+        folder, name = os.path.split(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:  # hidden: then it cannot be written either
+        return
+    if os.path.basename(folder) == "valgrind" and name.endswith("-linux"):
+        raise Unsupported(
+            f"process {pid} is executed by valgrind ({name}), which would not see the "
+            "change, or end the program; run the program without valgrind"
+        )
+
+
 def check_before_borrowing(pid: int) -> None:
     """Raise Refused (try again) where a borrowed thread would not run: stopped, or frozen.
 

@@ -26,6 +26,7 @@ from markerjit.errors import ChangeFailed, MarkerError, NoSuchProcess, Refused, 
 from markerjit.proc.permission import (
     check_before_borrowing,
     check_before_stopping,
+    check_before_writing,
 )
 from markerjit.remote import native
 from markerjit.remote.calls import BorrowedThread, Caller, OwnThread
@@ -228,6 +229,7 @@ class Turns:
         if not self._target.own:
             pid = self._target.pid
             check_before_stopping(pid, is_followed=native.is_followed(pid))
+        check_before_writing(self._target.pid)
         self._target.memory.check_writable()
         self.check_filters()
 

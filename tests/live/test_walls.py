@@ -381,6 +381,13 @@ def test_tracer_is_a_wall_and_named_until_it_lets_go(
         assert program.answers()
 
 
+def test_program_under_valgrind_is_a_wall(hostile: Path, needs_tool: Callable) -> None:
+    valgrind = needs_tool("valgrind", "valgrind")
+    with started(valgrind, "--tool=none", "-q", hostile) as program:
+        assert_wall(program.pid, "program", "executed by valgrind", "run the program without")
+        assert program.answers()
+
+
 def test_stopped_process_is_a_wall_only_until_the_runtime_is_in_it(hostile: Path) -> None:
     with started(hostile) as fresh, started(hostile) as known:
         assert_works(known.pid)
