@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import math
 import os
 import random
 import struct
@@ -22,6 +24,7 @@ from markerjit.events.latencies import (
     Known,
     Latencies,
     LatencyRow,
+    PairEnd,
     SlowPair,
     Sums,
     latencies_of,
@@ -29,7 +32,7 @@ from markerjit.events.latencies import (
     sums_of,
 )
 from markerjit.events.latency_rows import rows_of
-from markerjit.facts.latencies import latencies_lines, slow_line
+from markerjit.facts.latencies import latencies_lines, slow_facts, slow_line
 from markerjit.facts.words import duration_words
 from markerjit.model import CType, Signature, TypeClass
 from markerjit.patch.request import Pair
@@ -581,3 +584,11 @@ def test_latencies_of_two_processes_are_added_up() -> None:
     assert both.rows == (LatencyRow(("a",), both.sketch, 110, 100),)
     assert [row.key for row in left.plus(of({50: 1}, "b", 300)).rows] == [("b",), ("a",)]
     assert left.plus(right._replace(longest_ns=None)).longest_ns is None
+
+
+def test_a_slow_pair_is_json_whatever_its_fields_are() -> None:
+    end = PairEnd("end", 7, {"x": math.inf, "y": math.nan, "z": 1.5, "text": None})
+
+    text = json.dumps(slow_facts(SlowPair(1, 2, 3, end, end)), allow_nan=False)
+
+    assert json.loads(text)["begin"]["fields"] == {"x": "inf", "y": "nan", "z": 1.5, "text": None}
