@@ -153,23 +153,24 @@ def _totals(session: markerjit.Session, pattern: str) -> Counter[str]:
 @contextmanager
 def _switched_on(session: markerjit.Session, pattern: str) -> Iterator[_Renewal]:
     """Within, all that match count; afterwards those are off that were off before."""
-    if "func:" in pattern or ":" in pattern:
-        markers = []  # sites that nobody prepared are known once they are switched on
-        for_us = pattern
-        with suppress(markerjit.MarkerError):
-            markers = [marker.name for marker in session.statistics(pattern) if marker.mode]
-        if markers:
-            for_us += "".join(f",!{name}" for name in markers)
-    else:
+    try:
         statuses = session.statistics(pattern)
-        off = dict.fromkeys(marker.name for marker in statuses if not marker.mode)
-        for_us = pattern if len(off) == len({status.name for status in statuses}) else ",".join(off)
-    renewal = _Renewal(session, for_us)
-    if for_us:
+    except markerjit.MarkerError:
+        if ":" not in pattern:
+            raise
+        statuses = []  # of what nobody prepared: it is known once it is switched on
+    on = dict.fromkeys(marker.name for marker in statuses if marker.mode)
+    for_us = ",".join([pattern, *(f"!{name}" for name in on)])
+    try:
         output.print_left_out(session.enable(for_us, for_s=_LEASE_S).left_out)
+    except markerjit.UnknownMarker:
+        if not on:
+            raise
+        for_us = ""  # all of them are on
+    else:
         output.print_needs_of([session], pattern)
     try:
-        yield renewal
+        yield _Renewal(session, for_us)
     finally:
         with suppress(markerjit.TargetGone, markerjit.NoSuchProcess):
             if for_us:

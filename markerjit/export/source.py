@@ -118,29 +118,32 @@ def switched_on(
         finally:
             fleet.end_traces()
         return
-    ours: dict[int, list[str]] = {}
+    ours: dict[int, str] = {}
+
+    def count(session: markerjit.Session) -> None:
+        on = [status.name for status in session.status(pattern) if status.mode]
+        ours[session.pid] = ",".join([pattern, *(f"!{name}" for name in dict.fromkeys(on))])
+        try:
+            session.on(ours[session.pid], where=where)
+        except markerjit.UnknownMarker:
+            ours[session.pid] = ""
+            if not on:
+                raise
+
     try:
-        for pid, session in fleet.sessions.items():
-            off = [status.name for status in session.status(pattern) if status.mode is None]
-            ours[pid] = list(dict.fromkeys(off))
-        fleet.each(lambda session: _count(session, ours[session.pid], where))
+        fleet.each(count)
         yield
     finally:
         for pid, session in fleet.sessions.items():
-            _switch_off(session, ours.get(pid, []))
+            _switch_off(session, ours.get(pid, ""))
 
 
-def _count(session: markerjit.Session, names: Sequence[str], where: str | None) -> None:
-    if names:
-        session.on(",".join(names), where=where)
-
-
-def _switch_off(session: markerjit.Session, names: Sequence[str]) -> None:
+def _switch_off(session: markerjit.Session, pattern: str) -> None:
     """Switches off, and tries again where that may help: another controller is at work."""
     deadline = time.monotonic() + _TRY_AGAIN_S
-    while names:
+    while pattern:
         try:
-            session.off(",".join(names))
+            session.off(pattern)
             return
         except (markerjit.TargetGone, markerjit.NoSuchProcess):
             return

@@ -103,20 +103,27 @@ def program(target: Callable[..., Target]) -> Target:
     return target("truth_threads", "2", "--rate", "2000")
 
 
-@pytest.fixture
-def pairs(tmp_path: Path, needs_tool: Callable[[str, str], str]) -> Iterator[int]:
-    """A program with a pair of markers, and values that have to be escaped."""
-    compiler = needs_tool("gcc", "gcc")
-    (tmp_path / "pairs.c").write_text(PAIRS)
+@contextmanager
+def compiled(source: Path, text: str) -> Iterator[int]:
+    """A program of this text, which says when it is ready; its pid."""
+    source.write_text(text)
+    program = source.with_suffix("")
     flags = cli("--cflags").stdout.split()
-    command = [compiler, "-O2", "-o", tmp_path / "pairs", tmp_path / "pairs.c", *flags]
-    subprocess.run(command, check=True)
-    with subprocess.Popen([tmp_path / "pairs"], stdout=subprocess.PIPE) as process:
+    subprocess.run(["gcc", "-O2", "-o", program, source, *flags], check=True)
+    with subprocess.Popen([program], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         yield process.pid
         assert process.poll() is None
         process.kill()
+
+
+@pytest.fixture
+def pairs(tmp_path: Path, needs_tool: Callable[[str, str], str]) -> Iterator[int]:
+    """A program with a pair of markers, and values that have to be escaped."""
+    needs_tool("gcc", "gcc")
+    with compiled(tmp_path / "pairs.c", PAIRS) as pid:
+        yield pid
 
 
 # ---- counts --------------------------------------------------------------------------------------
@@ -160,6 +167,30 @@ def test_markers_that_counted_before_count_afterwards(program: Target) -> None:
         assert {*modes(program.pid).values()} == {"jump"}
         assert export.end() == 0
     assert modes(program.pid) == {"truth_birth": None, "truth_loop": "jump"}
+
+
+def test_only_what_the_pattern_names_is_on(
+    tmp_path: Path, needs_tool: Callable[[str, str], str]
+) -> None:
+    needs_tool("gcc", "gcc")
+    twice = PAIRS.replace("usleep", 'MARK(job_start, "id %d", id);\n        usleep')
+    first = 1 + twice.splitlines().index('        MARK(job_start, "id %d", id);')
+    with compiled(tmp_path / "twice.c", twice) as pid:
+        with exported(pid, f"twice.c:{first}") as export, markerjit.View(pid) as view:
+            states = view.states(view.sites())
+            on = {state.site.place.source.rpartition("/")[2] for state in states if state.mode}
+            assert on == {f"twice.c:{first}"}
+            assert export.end() == 0
+        assert {*modes(pid).values()} == {None}
+
+
+def test_what_is_on_already_is_served_and_stays_on(program: Target) -> None:
+    with markerjit.attach(program.pid) as session:
+        session.on("truth_loop")
+    with exported(program.pid, "truth_loop") as export:
+        assert samples(export.families()["markerjit_hits"], "_total")["truth_loop",] > 0
+        assert export.end() == 0
+    assert modes(program.pid)["truth_loop"] == "jump"
 
 
 def test_the_end_of_the_process_ends_it(target: Callable[..., Target]) -> None:

@@ -126,6 +126,21 @@ def test_lines_in_a_pipe_and_the_end_by_a_signal(target: Callable) -> None:
     assert set(modes.values()) == {None}
 
 
+@pytest.mark.parametrize("names", ["func:main", "truth_loop", "truth_loop,func:main"])
+def test_what_is_on_already_is_counted_and_stays_on(target: Callable, names: str) -> None:
+    program = target("truth_threads", "2", "--rate", "1000")
+    cli("on", program.pid, names)
+
+    done = cli("top", program.pid, names, "-d", "300ms", "--every", "60s", "--json")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    hits = {row["marker"]: row["hits"] for row in json.loads(done.stdout)["rows"]}
+    assert set(hits) == {*names.split(",")}
+    assert hits.get("truth_loop", 1) > 0
+    modes = modes_of(program.pid)
+    assert all(modes[name] for name in names.split(","))
+
+
 def test_a_killed_top_leaves_markers_that_have_a_deadline(target: Callable) -> None:
     program = target("truth_threads", "2", "--rate", "1000")
 
