@@ -34,6 +34,7 @@ from markerjit.patch.switchable import (
 from markerjit.probes.recorders import Recorders, takes_time
 from markerjit.proc.permission import threads_blocking_sigtrap
 from markerjit.quiesce.strategies import STRATEGIES, Strategy, default_strategy
+from markerjit.session.masked import MASKED, Masked
 from markerjit.session.target import Target, key_of
 from markerjit.sites import Lot
 from markerjit.sites.verify import confirm
@@ -48,6 +49,7 @@ class Planner:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._confirmed: set[RemoteAddress] = set()
+        self._masked = Masked(target)
 
     def strategy(self, name: str | None) -> Strategy:
         """The strategy of this name; without one the default. Raises BadArgument."""
@@ -131,7 +133,7 @@ class Planner:
         return allowed
 
     def _without_traps(self, states: Sequence[SiteState], mode: Mode | None) -> Sequence[SiteState]:
-        """The states, with those of foreign sites closed that need a breakpoint while a thread
+        """The states, with those of foreign sites closed that need a breakpoint where a thread
         blocks its signal: the kernel would end the process. All sites of such a name are closed: a
         function whose exits are seen in part shows too few. A breakpoint that is asked for is
         refused elsewhere."""
@@ -140,17 +142,19 @@ class Planner:
         ]
         if mode is not None or all(map(_has_jump, foreign)):
             return states
-        blocking = threads_blocking_sigtrap(self._target.pid)
-        if not blocking:
-            return states
-        needing = {state.site.marker for state in foreign if not _has_jump(state)}
-        why = (
-            f"cannot be opened now: it needs a breakpoint, and thread {blocking[0]} blocks SIGTRAP "
-            f"({len(blocking)} do), so that a breakpoint would kill the process"
+        needing = [state for state in foreign if not _has_jump(state)]
+        why = dict.fromkeys(
+            (state.site.marker for state in needing if self._masked.has(state.site.object)), MASKED
         )
+        if blocking := threads_blocking_sigtrap(self._target.pid):
+            now = (
+                f"cannot be opened now: it needs a breakpoint, and thread {blocking[0]} blocks "
+                f"SIGTRAP ({len(blocking)} do), so that a breakpoint would kill the process"
+            )
+            why |= dict.fromkeys((state.site.marker for state in needing), now)
         return [
-            _closed(state, why)
-            if state.site.marker in needing and not state.site.form.closed
+            _closed(state, why[state.site.marker])
+            if state.site.marker in why and state.site.body.covers and not state.site.form.closed
             else state
             for state in states
         ]

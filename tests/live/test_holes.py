@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import markerjit
 from markerjit import Mode
+from tests.support.answering import started
 from tests.support.commands import cli
 from tests.support.processes import text_of
 from tests.support.tracing import rip_of, stop_at
@@ -252,3 +255,40 @@ def test_a_place_that_needs_a_breakpoint_is_left_out_where_sigtrap_is_blocked(de
     others = {f"func:{name}": 100 for name in ALL if name != "alone"}
     assert hits == {**others, "func:alone": 0}
     assert text_of(deaf.pid) == before
+
+
+THREADS = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+static void *run(void *none) { return none; }
+int main(void) {
+    char byte = 'r';
+    while (write(1, &byte, 1) == 1 && read(0, &byte, 1) == 1) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, run, NULL);
+        pthread_join(thread, NULL);
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["-static-pie"]], ids=["library", "static"])
+def test_what_the_c_library_executes_with_all_signals_blocked_has_no_breakpoint(
+    needs_tool: Callable, tmp_path: Path, flags: list[str]
+) -> None:
+    """A thread begins by _setjmp, whose entry needs a breakpoint while its exit is open."""
+    needs_tool("gcc", "gcc")
+    path = tmp_path / "threads"
+    command = ["gcc", "-O2", "-pthread", *flags, "-xc", "-", "-o", path]
+    subprocess.run(command, input=THREADS.encode(), check=True)
+    with started(path) as program, markerjit.attach(program.pid) as session:
+        applied = session.on("func:_setjmp,func:_setjmp:return,func:pthread_create")
+        assert program.process.stdin is not None and program.process.stdout is not None
+        program.process.stdin.write(b"t")
+        assert program.process.stdout.read(1) == b"t"
+        session.off()
+
+    (left_out,) = {each.marker: each.sentence for each in applied.left_out}.items()
+    assert left_out[0] == "func:_setjmp"
+    assert "with all signals blocked" in left_out[1]
