@@ -114,7 +114,7 @@ def _usual(gathered: Gathered, shape: Shape, known: Known) -> Usual | None:
             key.append(text)
     flags = 0 if shape.scale else flags_of(shape.does)
     change = Change(flags, shape.value, shape.scale, numbers)
-    return Usual(key, change, missing_at(_numbers(gathered)), known.rseq_offset)
+    return Usual(tuple(key), change, missing_at(_numbers(gathered)), known.rseq_offset)
 
 
 def _aggregation(gathered: Gathered, shape: Shape, known: Known, marker: int) -> bytes:

@@ -17,6 +17,7 @@ What this does not do: say what the function does (adding.py, pairing.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from markerjit.abi import (
     KEY_CONSTANT,
@@ -52,6 +53,7 @@ _CALL = "call runtime"
 _WORD = 8
 _CHANGED = ("rax", "rdi", "r10", "r11")
 """By the gate."""
+_ALIKE = 64
 
 
 class Runtime(NamedTuple):
@@ -109,11 +111,10 @@ def draft_of_call(
     words = frame.words + len(numbers) + len(_flags(numbers))
     frame = frame._replace(words=words + (usual.words if usual else 0))
     final = _computed(condition, numbers, known, frame.to_words)
-    without_call = usual.lines(_WORD * words, frame.to_words) if usual else ()
     lines = [
         *(Line(text, None) for text in frame.keep()),  # 1
         *final.lines,  # 2, 3
-        *(Line(text, None) for text in without_call),  # 4
+        *(_usual_lines(usual, _WORD * words, frame.to_words) if usual else ()),  # 4
         Line("lea rdi, [rip + how]", None),  # 5
         Line(f"lea r10, [rsp + {number(frame.to_words)}]", None),
         Line("mov r11, rsp", None),
@@ -126,6 +127,12 @@ def draft_of_call(
         return made
     sequences = {**made.sequences, SEQUENCE: LABELS}
     return made._replace(data={**made.data, **usual.data()}, sequences=sequences)
+
+
+@lru_cache(_ALIKE)
+def _usual_lines(usual: Usual, room: int, arguments: int) -> tuple[Line, ...]:
+    """The code of the usual case, which depends neither on the condition nor on the marker."""
+    return tuple(Line(text, None) for text in usual.lines(room, arguments))
 
 
 def code_of_call(

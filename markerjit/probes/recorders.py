@@ -54,6 +54,9 @@ _ENTRIES = 1024
 _AT_ONCE = 1024
 """Recorders that are written together."""
 
+_KEPT = (AddUp, Pair, HeapStep)
+"""Probes whose code stays with its entry, as a recorder does."""
+
 COUNT = "count"
 RECORD = "record"
 """The names of the runtime's own probes in the public API."""
@@ -74,17 +77,21 @@ class Recorders:
 
     def find(self, signature: Signature, probe: Probe) -> int | None:
         """The id of a marker that is recorded so; None when the runtime was not told of it."""
-        if probe.question:  # whose code may have been given back
+        if probe.question and not isinstance(probe, _KEPT):  # its code may have been given back
             return self._find_asked(signature, probe)
         known = self._known.get((signature, probe))
         if known is None:
-            known = self.arena.markers.known(signature.text, _entry(signature, probe))
+            find = self._find_asked if probe.question else self._find_plain
+            known = find(signature, probe)
             if known is not None:
                 self._known[signature, probe] = known
         return known
 
+    def _find_plain(self, signature: Signature, probe: Probe) -> int | None:
+        return self.arena.markers.known(signature.text, _entry(signature, probe))
+
     def _find_asked(self, signature: Signature, probe: Probe) -> int | None:
-        known = self.arena.markers.known(signature.text, _entry(signature, probe))
+        known = self._find_plain(signature, probe)
         has_code = known is not None and self.arena.markers.entry(known).recorder
         return known if has_code else None
 
@@ -108,8 +115,8 @@ class Recorders:
             self._tell_plainly(list(signatures), probe, preserving)
             return
         signatures = list(signatures)
-        new = [each for each in signatures if self._find_asked(each, probe) is None]
-        if not new and isinstance(probe, AddUp | Pair | HeapStep):
+        new = [each for each in signatures if self.find(each, probe) is None]
+        if not new and isinstance(probe, _KEPT):
             return  # their code is there, and nothing else has to be written
         room = _Room(self.arena)
         if any(self._has_most_idle(signature) for signature in new):
@@ -129,7 +136,7 @@ class Recorders:
             entry = _entry(signature, probe)
             marker = self.arena.markers.find(signature.name, signature.text, entry)
             made = _recording(signature, probe)
-            if isinstance(probe, AddUp | Pair | HeapStep):
+            if isinstance(probe, _KEPT):
                 self._need_adding(marker, signature, probe, room)
                 continue
             self._need_question(marker, signature, probe, made, room)

@@ -79,7 +79,7 @@ class Usual(NamedTuple):
     rseq_offset  where from its fs base a thread has its struct rseq
     """
 
-    key: Sequence[Part]
+    key: tuple[Part, ...]
     change: Change
     missing_at: int
     rseq_offset: int

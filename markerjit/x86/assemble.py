@@ -169,19 +169,19 @@ def _taken_apart(source: Sequence[str]) -> _Source:
 def _instructions(lines: Sequence[str], names: Collection[str]) -> list[_Instruction]:
     """The instructions of these lines, with jumps and calls to names. Raises WronglyAssembled."""
     keys = [(line, line.partition(" ")[2] in names) for line in lines]
-    known = {key: _KNOWN[key] for key in keys if key in _KNOWN}
-    new = [key for key in dict.fromkeys(keys) if key not in known]
-    if new:
-        made = dict(zip(new, _encoded(new), strict=True))
-        if len(_KNOWN) + len(made) > _MOST:
-            _KNOWN.clear()
-        _KNOWN.update(made)
-        known |= made
-    return [known[key] for key in keys]
+    known = [_KNOWN.get(key) for key in keys]
+    new = [*dict.fromkeys(key for key, each in zip(keys, known, strict=True) if each is None)]
+    made = dict(zip(new, _encoded(new), strict=True))
+    if len(_KNOWN) + len(made) > _MOST:
+        _KNOWN.clear()
+    _KNOWN.update(made)
+    return [each or made[key] for key, each in zip(keys, known, strict=True)]
 
 
 def _encoded(keys: Sequence[tuple[str, bool]]) -> Iterator[_Instruction]:
     """The instructions of lines, each with whether it is a jump or a call to a name."""
+    if not keys:
+        return
     texts = dict.fromkeys(text for line, leads in keys for text in _texts(line, leads=leads))
     codes = dict(zip(texts, encoded([*texts]), strict=True))
     for line, leads in keys:
