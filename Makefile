@@ -159,11 +159,12 @@ $(SUITES:%=build/roots/%): build/roots/%: | build/.tools-here
 PYTHONS ?= $(foreach version,3.12 3.13 3.14,$(firstword \
 	$(wildcard $(HOME)/.pyenv/versions/$(version).*/bin/python3) $(shell command -v python$(version))))
 
-# Those that show what differs between Pythons: each module is imported, named tuples and questions are made, and the
-# Python door, commands, stubs of functions and files of a trace are tried. A minute for all Pythons, at once.
+# Those that show what differs between Pythons: each module is imported, named tuples and questions are made, and with
+# the newest one the Python door, commands, stubs of functions and files of a trace are tried. `make test-all` tries
+# these with each. A minute for all Pythons, at once.
 pythons: pythons-ready native targets
 	@echo "pytest  with newer Pythons"
-	@sh tests/newer_pythons.sh run $(PYTHONS)
+	@sh tests/newer_pythons.sh $(if $(CHOICE),run,all) $(PYTHONS)
 
 pythons-ready: setup.cfg
 	@sh tests/newer_pythons.sh ready $(PYTHONS)
