@@ -17,7 +17,7 @@ from markerjit.remote.calls import SYS_RT_SIGACTION, BorrowedThread, Call
 from markerjit.x86.forms import marker_form
 from tests.support.code_bytes import code_of
 
-pytestmark = pytest.mark.user
+pytestmark = pytest.mark.also_user
 
 
 def head(session: markerjit.Session) -> bytes:

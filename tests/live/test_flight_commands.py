@@ -19,7 +19,7 @@ from tests.support.processes import is_gone, state_of
 from tests.support.programs import Target
 from tests.support.timing import wait_until
 
-pytestmark = pytest.mark.user
+pytestmark = pytest.mark.also_user
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from tests.support.programs import Target
 from tests.support.terminals import in_terminal
 from tests.support.timing import wait_until
 
-pytestmark = pytest.mark.user
+pytestmark = pytest.mark.also_user
 
 LONG = "1h"
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.commands import cli
 from tests.support.terminals import in_terminal
 
-pytestmark = pytest.mark.user
+pytestmark = pytest.mark.also_user
 
 SGR = re.compile(r"\x1b\[[\d;]*m")
 

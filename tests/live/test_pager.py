@@ -12,7 +12,7 @@ from tests.support.commands import CLI, ENVIRONMENT
 from tests.support.made_traces import EVENTS, write_trace
 from tests.support.terminals import in_terminal
 
-pytestmark = pytest.mark.user
+pytestmark = pytest.mark.also_user
 
 
 @pytest.fixture

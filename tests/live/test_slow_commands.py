@@ -18,7 +18,7 @@ from tests.support.commands import ENVIRONMENT
 from tests.support.terminals import screen_of
 from tests.support.timing import Limited, Wait
 
-pytestmark = pytest.mark.user
+pytestmark = pytest.mark.also_user
 
 KEPT = """
 import sys
