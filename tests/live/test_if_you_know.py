@@ -45,7 +45,7 @@ def commands() -> list[list[str]]:
 def server(target: Callable) -> Iterator[Target]:
     """The demo's server, under load."""
     program: Target = target("kvserver")
-    beside = [*load_of(program), "--seconds", "600", "--keys", "50", "--rate", "5000"]
+    beside = [*load_of(program), "--seconds", "600", "--keys", "50", "--rate", "1000"]
     with Limited(beside, stdout=subprocess.DEVNULL) as loading:
         yield program
         loading.kill()

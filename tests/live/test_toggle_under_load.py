@@ -20,6 +20,7 @@ import pytest
 
 import markerjit
 from markerjit import Mode
+from tests.support.choice import spacing
 from tests.support.commands import cli, facts, one_line, running
 from tests.support.markers import modes_of, wait_on
 from tests.support.processes import text_of
@@ -27,7 +28,7 @@ from tests.support.server import Client
 from tests.support.timing import HANG_S, Limited, wait_until
 
 FLIPS = int(os.environ.get("MARKERJIT_FLIPS", "1200"))
-REQUESTS = {"1": 20_000, "16": 100_000}
+REQUESTS = {"1": 20_000 // spacing(4), "16": 100_000 // spacing(4)}
 """For GET and for SET, by the pipeline: without one a request takes ten times as long. There are as
 many runs as the switches need."""
 PATTERNS = ("kv_*", "kv_command", "kv_hit", "kv_[ms]*")
@@ -42,6 +43,7 @@ CASES = {
 def verified_load(build: Path, port: str) -> Iterator[None]:
     """kvload beside the body: no error and no wrong value until its end."""
     command = [build / "kvload", "--port", port, "--connections", "4", "--seconds", "600"]
+    command += ["--rate", "10000"]  # of half a CPU, which the rest of the load needs
     with Limited(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as load:
         try:
             yield

@@ -424,7 +424,7 @@ def test_file_has_no_more_events_than_were_asked_for(
     target: Callable, tmp_path: Path, suffix: str
 ) -> None:
     """The rings have many more by then."""
-    program = target("truth_threads", "4", "--spin")
+    program = target("truth_threads", "4", "--rate", "20000")
     path = tmp_path / f"events.{suffix}"
 
     done = cli("trace", program.pid, "truth_loop", "-n", "1234", "-o", path)
@@ -440,7 +440,8 @@ def test_file_has_no_more_events_than_were_asked_for(
 def test_files_of_several_processes_have_no_more_together(
     target: Callable, tmp_path: Path, name: str, more: Sequence[str]
 ) -> None:
-    pids = ",".join(str(target("truth_threads", "2", "--spin").pid) for _ in range(2))
+    programs = [target("truth_threads", "2", "--rate", "20000") for _ in range(2)]
+    pids = ",".join(str(program.pid) for program in programs)
     path = tmp_path / name
 
     done = cli("trace", *more, pids, "truth_loop", "-n", "777", "-o", path)

@@ -28,7 +28,7 @@ PROGRESS = re.compile(r"\r[^\n]*\x1b\[K")
 def server(target: Callable, build: Path) -> Iterator[Target]:
     """A server under load, with something on."""
     program: Target = target("kvserver", "--port", "0")
-    load = [build / "kvload", "--port", program.ready["port"], "--rate", "5000"]
+    load = [build / "kvload", "--port", program.ready["port"], "--rate", "1000"]
     with Limited([*load, "--seconds", "600"], stdout=subprocess.DEVNULL) as client:
         cli("on", program.pid, "kv_hit", "--where", 'size > 10 and key != "some longer key"')
         yield program
