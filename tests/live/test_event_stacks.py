@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import markerjit
-from tests.support.commands import cli, one_line
+from tests.support.commands import cli, one_line, running
 from tests.support.loading import Loading
 from tests.support.markers import wait_until_on
 
@@ -377,10 +377,7 @@ def test_lines_without_a_header_have_stacks_again(
 
 
 def test_trace_prints_stacks_and_status_says_so(paths: Paths) -> None:
-    command = ["markerjit", "trace", str(paths.pid), "leaf", "-n", "6", "--stack=3"]
-    with subprocess.Popen(
-        [sys.executable, "-m", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with running("trace", paths.pid, "leaf", "-n", "6", "--stack=3") as process:
         wait_until_on(paths.pid, lambda: "stack=stack(3)" in cli("status", paths.pid).stdout)
         paths.run(6)
         printed, _ = process.communicate()

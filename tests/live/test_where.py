@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +20,7 @@ from markerjit.probes import idle
 from markerjit.remote import references
 from markerjit.remote.calls import Call
 from markerjit.ring.to_events import events
-from tests.support.commands import cli, facts, one_line, running
+from tests.support.commands import cli, facts, one_line, python, running
 from tests.support.processes import state_of, text_of
 from tests.support.timing import wait_until
 
@@ -236,10 +234,7 @@ def test_questions_follow_each_other_and_their_code_is_used_again(target: Callab
             program.ask("run 10")
             hits.append(session.statistics("truth_mode")[0].total - before)
         room = room_for_code(session)
-    done = subprocess.run(
-        [sys.executable, "-c", SECOND, str(program.pid), "truth_mode", "i < 4"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = python(SECOND, program.pid, "truth_mode", "i < 4")
     program.ask("run 10")
     with markerjit.View(program.pid) as view:
         (marker,) = view.statistics("truth_mode")
