@@ -19,7 +19,7 @@ REQUESTS = 30_000  # for GET and for SET
 SIZE = 24
 
 
-@pytest.mark.parametrize("pipeline", ["1", "16"])
+@pytest.mark.parametrize("pipeline", [pytest.param("1", marks=pytest.mark.long), "16"])
 def test_counts_and_sizes_are_those_of_the_server(
     target: Callable, needs_tool: Callable, pipeline: str
 ) -> None:

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from markerjit.apps.bench.toggle import once
-from tests.support.commands import cli
+from tests.support.commands import cli_with
 
 pytestmark = pytest.mark.live
 
 
 def forms_of(directory: Path, *only: str) -> dict[str, dict[str, dict[str, Any]]]:
-    """By measure and name, of the shortest run of one setting."""
+    """By measure and name, of the shortest run of one setting, of two rounds or some more."""
     kept = directory / "a.json"
-    done = cli(
+    done = cli_with(
+        {"markerjit.apps.bench.toggle.enough.FEWEST": 2},
         "bench", "toggle", *(word for pattern in only for word in ("--only", pattern)),
         "--seconds", "0.2", "--sites", "203", "--threads", "2", "--json", kept,
     )  # fmt: skip

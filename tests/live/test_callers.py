@@ -21,6 +21,7 @@ pytestmark = pytest.mark.live
 PROGRAM = "truth_call_sites"
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(
     ("pattern", "where", "per_turn"),
     [

@@ -88,7 +88,7 @@ def test_a_signal_ends_a_command_that_only_looks_without_a_word(
         assert (done.returncode, done.stderr) == (128 + number, "")
 
 
-@pytest.mark.parametrize("number", ENDS)
+@pytest.mark.parametrize("number", [*ENDS[:2], pytest.param(ENDS[2], marks=pytest.mark.long)])
 def test_a_switch_that_gets_a_signal_is_finished_or_was_not_begun(
     number: int, target: Callable
 ) -> None:

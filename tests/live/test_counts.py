@@ -92,7 +92,11 @@ def test_what_finds_its_ring_full_is_counted_to_the_last_event(
     assert stream.statistics() == (seen.total(), lost.total(), 0, 0, ())
 
 
-@pytest.mark.parametrize(("server", "mode"), SERVERS)
+# The test of a trace has them all.
+@pytest.mark.parametrize(
+    ("server", "mode"),
+    [*SERVERS[:2], *(pytest.param(*row, marks=pytest.mark.long) for row in SERVERS[2:])],
+)
 def test_events_and_losses_of_the_command_are_what_the_server_counted(
     target: Callable, build: Path, server: str, mode: Mode, tmp_path: Path
 ) -> None:

@@ -274,7 +274,14 @@ def test_fence_by_signals(build: Build, case: str) -> None:
     assert_holds(build("fence", *RACE), case)
 
 
-@pytest.mark.parametrize("case", FENCE_CASES)
+# Each second one is long: with glibc make test has them all.
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[pytest.mark.long] * (number % 2))
+        for number, case in enumerate(FENCE_CASES)
+    ],
+)
 def test_fence_by_signals_with_musl(build: Build, case: str) -> None:
     assert_holds(build("fence", *RACE, compiler="musl-gcc"), case)
 
@@ -326,7 +333,9 @@ def test_library_works_in_other_kinds_of_executable(build: Build, link: str, cas
 
 
 @pytest.mark.product
-@pytest.mark.parametrize("link", ["-static", "-no-pie", "-pie"])
+@pytest.mark.parametrize(
+    "link", ["-static", "-pie", pytest.param("-no-pie", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("program", ["cases", "hammer"])
 def test_library_works_with_musl(build: Build, program: str, link: str) -> None:
     flags = [link, "-DCYCLES=500", *(["-fPIE"] if link == "-pie" else [])]

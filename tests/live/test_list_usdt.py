@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.support.usdt import build, debian
 pytestmark = pytest.mark.live
 
 PYTHON = "/usr/bin/python3.11"
+long = partial(pytest.param, marks=pytest.mark.long)
 
 
 @pytest.fixture
@@ -103,9 +105,9 @@ ENTRY, LINE = "python:function__entry", "python:line"
 @pytest.mark.parametrize(
     "command",
     [
-        "trace -d 0.1s", "trace -d 0.1s --follow", "trace -d 0.1s --follow -o {file}",
-        "count -d 0.1s", "count -d 0.1s --follow", "latency -d 0.1s",
-        "top -d 0.1s", "top -d 0.1s --by cpu",
+        "trace -d 0.1s", long("trace -d 0.1s --follow"), "trace -d 0.1s --follow -o {file}",
+        long("count -d 0.1s"), "count -d 0.1s --follow", "latency -d 0.1s",
+        "top -d 0.1s", long("top -d 0.1s --by cpu"),
         "export -d 0.1s", "on", "on -d 0.1s --follow --off-at-end", "flight start",
     ],
 )  # fmt: skip

@@ -85,6 +85,7 @@ def check_times(events: Sequence[Event], clock: Time, before: int, after: int) -
         assert numbers[0] == 0 and numbers[-1] < len(numbers)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("fields", [("a",), ("b", "l", "g"), ("d", "j")])
 @pytest.mark.parametrize(("name", "mode"), KINDS)
 def test_only_the_fields_that_were_asked_for_are_recorded(

@@ -473,7 +473,9 @@ def watching(program: Target, **environment: str) -> contextmanager[Terminal]:
     return terminal("watch", program.pid, **environment)
 
 
-@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}, {"TERM": "vt100"}])
+@pytest.mark.parametrize(
+    "environment", [{}, {"NO_COLOR": "1"}, pytest.param({"TERM": "vt100"}, marks=pytest.mark.long)]
+)
 def test_on_a_terminal_keys_switch_and_the_end_switches_off(
     target: Callable, environment: dict[str, str]
 ) -> None:
@@ -499,7 +501,10 @@ def test_on_a_terminal_keys_switch_and_the_end_switches_off(
 
 @pytest.mark.parametrize(
     ("number", "key"),
-    [(signal.SIGTERM, b""), (signal.SIGHUP, b""), (signal.SIGINT, b""), (None, b"\x03")],
+    [
+        *((signal.SIGTERM, b""), (None, b"\x03")),
+        *(pytest.param(end, b"", marks=pytest.mark.long) for end in (signal.SIGHUP, signal.SIGINT)),
+    ],
 )
 def test_a_signal_or_ctrl_c_restores_the_terminal_and_switches_off(
     target: Callable, number: int | None, key: bytes

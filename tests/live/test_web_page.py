@@ -11,6 +11,7 @@ import markerjit
 from markerjit.lab import cost
 from tests.support.browser import browser, missing, violations
 from tests.support.c_probes import TURNS
+from tests.support.choice import share
 from tests.support.pages import Served, served
 from tests.support.timing import HANG_S, wait_until
 
@@ -346,7 +347,7 @@ def test_watch_is_accessible_and_fits(chromium, target: Callable, scheme: str) -
     program = target("truth_threads", "1", "--rate", "500")
 
     with served("watch", program.pid) as page:
-        for size in (PHONE, LAPTOP, PROJECTOR):
+        for size in share((PHONE, LAPTOP, PROJECTOR), 2, 0):
             with Visitor(chromium, page.url, scheme, size) as seen:
                 seen.choose()
                 if size == PHONE:

@@ -12,6 +12,7 @@ import pytest
 from markerjit.errors import BadTrace, Refused
 from markerjit.ring.batch import Packet
 from markerjit.trace.ctf import CtfSink, read_ctf
+from tests.support.choice import examples
 from tests.support.ctf import INFO, PUT, VERSIONS, Version, batch, numbers, packets, tick, write
 from tests.support.made_records import record
 
@@ -69,7 +70,7 @@ def test_changed_metadata_are_read_or_refused(tmp_path: Path, version: Version) 
     text = file.read_bytes()
     random_ = random.Random(3)
 
-    for _ in range(1500):
+    for _ in range(examples(1500)):
         changed = bytearray(text)
         for _ in range(random_.choice([1, 2, 20])):
             changed[random_.randrange(len(changed))] = random_.choice(b'09az"\\{}[],-:\x1e\xff')
@@ -88,7 +89,7 @@ def test_changed_streams_are_read_or_refused(tmp_path: Path) -> None:
     random_ = random.Random(3)
     refused = 0
 
-    for _ in range(1500):
+    for _ in range(examples(1500)):
         changed = bytearray(data)
         for _ in range(random_.choice([1, 2, 20])):
             changed[random_.randrange(len(changed))] = random_.choice([0, 1, 0xFF, 0x80, 7])
@@ -98,7 +99,7 @@ def test_changed_streams_are_read_or_refused(tmp_path: Path) -> None:
         except BadTrace as error:
             refused += 1
             assert "ring_0" in str(error)
-    assert refused > 100
+    assert refused > examples(100)
 
 
 def test_file_that_claims_a_packet_of_its_hole_is_refused(tmp_path: Path) -> None:

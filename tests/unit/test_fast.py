@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import pytest
 
-from markerjit.abi import ALIVE, STASH_SIZE, TAKES_TIME, Stash
+from markerjit.abi import ALIVE, PAGE, STASH_SIZE, TAKES_TIME, Stash
 from markerjit.model import CType, Duration, Kept, Signature, TypeClass
 from markerjit.probes.fast import OF_CALLS, USUAL, FastPaths, can_be_fast
 from markerjit.ring.types import Options
-from tests.support.own_arena import ASSEMBLED, CHARS, INT, SHARED, OwnArena, Slot
+from tests.support.own_arena import ASSEMBLED, CHARS, INT, SHARED, OwnArena, Slot, geometry_of
 from tests.support.stub_host import NAMES, VALUES, Host, build_host, parsed
 
 MAP_NORESERVE = 0x4000
@@ -145,6 +145,7 @@ def test_records_of_another_layout_are_left_to_their_recorder(
 def test_a_page_without_room_and_a_full_ring_are_left_to_the_recorder(
     host: Host, own: OwnArena
 ) -> None:
+    own = OwnArena(geometry_of(ring_size=4 * PAGE), way=ASSEMBLED)
     slot = own.marker("%lu", LONG, options=USUAL)
     room = own.geometry.ring_size // 24
 

@@ -38,6 +38,8 @@ ROOMS_OF_BENCH = {
 }
 
 OPCODES = (0xE9, 0xEB, 0xCC, 0xA9)
+BYTES = re.compile(r"\bfromhex\b|\b(?:[bB][rR]?|[rR][bB])[\"']")
+"""What an opcode in bytes is written with."""
 HEXADECIMAL = re.compile("0x([0-9a-f]+(?:_[0-9a-f]+)*)", re.IGNORECASE)
 HOME_OF_OPCODES = "markerjit.x86.forms"
 
@@ -53,6 +55,8 @@ def opcode_literals(source: str) -> list[str]:
             and token.string.lower().startswith("0x")
             and ast.literal_eval(token.string) in OPCODES
         ]
+    if not BYTES.search(source):
+        return lines
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, bytes):
             value = node.value

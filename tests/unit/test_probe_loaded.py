@@ -62,6 +62,15 @@ def build_one(tmp_path: Path) -> Callable[..., Compiled]:
     return build_it
 
 
+@pytest.fixture(scope="module")
+def two_files(tmp_path_factory: pytest.TempPathFactory) -> list[Compiled]:
+    """The same text, compiled as probe.c and as other.c."""
+    paths = [tmp_path_factory.mktemp("two") / name for name in ("probe.c", "other.c")]
+    for path in paths:
+        path.write_text(SOURCE)
+    return [compile_probe(path, "f", "gcc", include=INCLUDE) for path in paths]
+
+
 # ---- what the process can write ------------------------------------------------------------------
 
 
@@ -116,11 +125,9 @@ NONSENSE: dict[str, Callable[[dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("change", NONSENSE.values(), ids=NONSENSE)
 def test_nonsense_is_not_believed_and_hides_no_later_file(
-    own: OwnArena, build_one: Callable, change: Callable
+    own: OwnArena, two_files: list[Compiled], change: Callable
 ) -> None:
-    compiled = build_one()
-    first = load(own.arena, compiled, tick_hz=TICK_HZ)
-    second = load(own.arena, build_one(name="other.c"), tick_hz=TICK_HZ)
+    first, second = (load(own.arena, compiled, tick_hz=TICK_HZ) for compiled in two_files)
     assert [probe.source for probe in loaded(own.arena)] == ["probe.c", "other.c"]
 
     rewrite(own, first, change)
@@ -130,7 +137,7 @@ def test_nonsense_is_not_believed_and_hides_no_later_file(
     assert Recorders(own.arena).types([]).keys() == second.types().keys()
     assert function_at(own.arena, entry_of(first, "f")) is None
     assert function_at(own.arena, entry_of(second, "f")) == "other.c:f"
-    again = load(own.arena, compiled, tick_hz=TICK_HZ)
+    again = load(own.arena, two_files[0], tick_hz=TICK_HZ)
     assert again.about > second.about
     assert places(own) == [second.about, again.about]
 
