@@ -49,8 +49,8 @@ _CHANGED = {
     STACK: ("rax", "rdi", "r10", "r11"),
 }
 _MXCSR = 0x1F80
-_ALIKE = 64
 """All exceptions masked, to the nearest, with denormal numbers: as a thread begins."""
+_ALIKE, _LINES = 64, 4096
 _OWN_CALL = 2
 """Words of a call before its arguments, without the return address: the shape and the slot."""
 _NO_WORDS = Words()
@@ -308,11 +308,12 @@ def _anywhere(source: Sequence[str], names: Sequence[str]) -> Movable:
     return assemble_anywhere(source, names)
 
 
-def _mentioned(text: str) -> list[str]:
+@lru_cache(_LINES)
+def _mentioned(text: str) -> tuple[str, ...]:
     """The registers of an instruction that have to be kept."""
     if text.split()[0] in ("cqo", "div", "idiv"):
-        return ["rax", "rdx"]
+        return ("rax", "rdx")
     if text in _CHANGED:
-        return [*_CHANGED[text]]
+        return _CHANGED[text]
     words = text.replace(",", " ").split()[1:]
-    return [_WIDE.get(word, word) for word in words]
+    return tuple(_WIDE.get(word, word) for word in words)
