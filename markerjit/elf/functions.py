@@ -197,7 +197,10 @@ def _header(image: Image) -> tuple[int, NDArray[np.int64]]:
     """The address of `.eh_frame`, and of each entry the function's address and its own."""
     segment = next((s for s in image.segments if s.type == PT_GNU_EH_FRAME), None)
     if segment is None:
-        raise NoFunctions(f"{image.name}: it has no .eh_frame_hdr")
+        raise NoFunctions(
+            f"{image.name}: it has no .eh_frame_hdr, the table of its functions; a C program that "
+            "is linked with -static has one with -Wl,--eh-frame-hdr"
+        )
     if segment.file_size > _HEADER.size + 8 * MAX_FUNCTIONS:
         raise NoFunctions(f"{image.name}: its .eh_frame_hdr claims {segment.file_size} bytes")
     try:

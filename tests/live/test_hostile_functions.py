@@ -263,3 +263,20 @@ def test_functions_of_rust_are_followed_and_panics_leave_them(
     }  # fmt: skip
     assert edges(graph) == {("", "tried"): 300, ("tried", "half"): 300}
     assert [function(graph, name).cut for name in ("tried", "half")] == [0, 100]
+
+
+def test_static_program_without_a_table_of_functions_says_how_it_gets_one(
+    needs_tool: Callable, tmp_path: Path
+) -> None:
+    needs_tool("gcc", "gcc")
+    text = 'int main(void) { for (int n = 0; n < 3; n++) write(1, &"abc"[n], 1); }'
+    (tmp_path / "writes.c").write_text(f"#include <unistd.h>\n{text}\n")
+    command = ["gcc", "-O2", "-static", "-o", tmp_path / "writes", tmp_path / "writes.c"]
+    subprocess.run(command, check=True)
+
+    refused = cli("count", "func:write", "--", tmp_path / "writes")
+    one_line(refused, "with -static has one with -Wl,--eh-frame-hdr")
+    subprocess.run([*command, "-Wl,--eh-frame-hdr"], check=True)
+
+    counted = cli("count", "func:write", "--", tmp_path / "writes")
+    assert (counted.returncode, counted.stdout) == (0, "abc3 events\n")
