@@ -34,6 +34,7 @@ from markerjit.patch.switchable import (
 from markerjit.probes.recorders import Recorders, takes_time
 from markerjit.proc.permission import threads_blocking_sigtrap
 from markerjit.quiesce.strategies import STRATEGIES, Strategy, default_strategy
+from markerjit.session.beginning import NOT_BEGUN, has_not_begun
 from markerjit.session.masked import MASKED, Masked
 from markerjit.session.target import Target, key_of
 from markerjit.sites import Lot
@@ -146,6 +147,8 @@ class Planner:
         why = dict.fromkeys(
             (state.site.marker for state in needing if self._masked.has(state.site.object)), MASKED
         )
+        if has_not_begun(self._target.pid):
+            why |= dict.fromkeys((state.site.marker for state in needing), NOT_BEGUN)
         if blocking := threads_blocking_sigtrap(self._target.pid):
             now = (
                 f"cannot be opened now: it needs a breakpoint, and thread {blocking[0]} blocks "

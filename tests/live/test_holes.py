@@ -257,6 +257,21 @@ def test_a_place_that_needs_a_breakpoint_is_left_out_where_sigtrap_is_blocked(de
     assert text_of(deaf.pid) == before
 
 
+def test_a_program_that_has_not_begun_gets_no_breakpoint(target: Callable) -> None:
+    """It may still take SIGTRAP for itself, as vim does where it begins."""
+    path = os.readlink(f"/proc/{target('truth_holes').pid}/exe")
+
+    with markerjit.launch([path]) as program, program.attach() as session:
+        applied = session.on(",".join(map(name_of, ALL)))
+        with pytest.raises(markerjit.Refused, match=r"func:alone .* the program has not begun"):
+            session.on(name_of("alone"))
+        asked = session.on(name_of("alone"), mode="int3")
+        session.off()
+
+    (left_out,) = applied.left_out
+    assert (left_out.marker, asked.left_out) == ("func:alone", ())
+
+
 THREADS = r"""
 #include <pthread.h>
 #include <stdio.h>
