@@ -55,8 +55,19 @@ class _Conversion(NamedTuple):
     text: str
 
 
-# Sites of one marker share format and types; the size bounds what a hostile image makes us keep.
-@lru_cache(maxsize=4096)
+_MOST_KEPT = 4096
+"""Sites of one marker share format and types; this bounds what a hostile image makes us keep."""
+_parsed_before: dict[tuple[str, tuple[CType, ...]], tuple[Field, ...]] = {}
+"""Of formats, until they are asked for."""
+
+
+def tell_fields(format_: str, args: tuple[CType, ...], fields: tuple[Field, ...]) -> None:
+    """Say what `parse_format` has once made of this: it need not parse that again."""
+    if len(_parsed_before) < _MOST_KEPT:
+        _parsed_before[format_, args] = fields
+
+
+@lru_cache(_MOST_KEPT)
 def parse_format(format_: str, args: tuple[CType, ...]) -> tuple[Field, ...]:
     """The fields of a format with arguments of these types.
 
@@ -64,6 +75,9 @@ def parse_format(format_: str, args: tuple[CType, ...]) -> tuple[Field, ...]:
     repeated name gets `_2`, `_3` … A width or a precision taken from an argument is not a field.
     Raises BadNote where the format does not fit the arguments.
     """
+    fields_before = _parsed_before.pop((format_, args), None)
+    if fields_before is not None:
+        return fields_before
     fields: list[Field] = []
     names: set[str] = set()
     next_arg = 0

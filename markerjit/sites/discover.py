@@ -60,17 +60,32 @@ def mapped_images(
 ) -> Iterator[tuple[Mapping, MappedImage]]:
     """Every object that a process has mapped for execution, with its first mapping. An object that
     cannot be read is added to the problems. Raises what `discover_process` raises."""
+    for mapping in starts_of_objects(maps):
+        image = image_at(read, mapping, problems)
+        if image is not None:
+            yield mapping, image
+
+
+def starts_of_objects(maps: Sequence[Mapping]) -> Iterator[Mapping]:
+    """The mappings of the beginnings of files that are mapped for execution, too: there are the
+    headers of objects."""
     executable = {_file(mapping) for mapping in maps if mapping.executable}
     for mapping in maps:
         starts_file = mapping.offset == 0 and mapping.readable and mapping.path[:1] not in ("", "[")
-        if not starts_file or _file(mapping) not in executable:
-            continue
-        try:
-            yield mapping, MappedImage(read, mapping.start, mapping.path)
-        except BadFile:
-            continue  # not an ELF object, or one mapped only to be looked at
-        except MemoryFault as fault:
-            problems.append(BadFile(f"{mapping.path}: its headers cannot be read: {fault}"))
+        if starts_file and _file(mapping) in executable:
+            yield mapping
+
+
+def image_at(read: Read, mapping: Mapping, problems: list[BadNote | BadFile]) -> MappedImage | None:
+    """The object that begins there; None where none does. Where it cannot be read that is added to
+    the problems. Raises what `discover_process` raises."""
+    try:
+        return MappedImage(read, mapping.start, mapping.path)
+    except BadFile:
+        return None  # not an ELF object, or one mapped only to be looked at
+    except MemoryFault as fault:
+        problems.append(BadFile(f"{mapping.path}: its headers cannot be read: {fault}"))
+        return None
 
 
 def discover_file(path: str) -> Objects:

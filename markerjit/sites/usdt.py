@@ -26,8 +26,8 @@ from markerjit.errors import (
     Unsupported,
 )
 from markerjit.memory import Mapping
-from markerjit.model import MappedObject, Mode, RemoteAddress, UsdtSite
-from markerjit.sites.discover import mapped_images
+from markerjit.model import MappedObject, Mode, RemoteAddress, UsdtSite, new
+from markerjit.sites.discover import image_at, starts_of_objects
 from markerjit.sites.mapped_files import file_of
 from markerjit.sites.names import NameKind, ProbeName, nearest
 from markerjit.sites.usdt_files import NO_PROBES, KnownFiles, Probes
@@ -80,13 +80,16 @@ def usdt_of_process(pid: int, read: Read, maps: Sequence[Mapping]) -> UsdtSites:
     """
     collector = _Collector()
     code = [range(mapping.start, mapping.end) for mapping in maps if mapping.executable]
-    files = KnownFiles(rules())
-    for mapping, loaded in mapped_images(read, maps, collector.problems):
-        known = files.find(pid, mapping, loaded)
+    files = KnownFiles(pid, rules())
+    for mapping in starts_of_objects(maps):
+        known = files.find(mapping)
         if known == NO_PROBES:
             continue
+        loaded = image_at(read, mapping, collector.problems)
+        if loaded is None:
+            continue
         mapped = MappedObject(mapping.path, loaded.bias, loaded.build_id(), mapping.deleted)
-        if known and collector.add_known(mapped, known, code):
+        if known and known.are_of(loaded) and collector.add_known(mapped, known, code):
             continue
         try:
             image = file_of(pid, mapping, loaded)
@@ -94,10 +97,9 @@ def usdt_of_process(pid: int, read: Read, maps: Sequence[Mapping]) -> UsdtSites:
             collector.problems.append(problem)
             continue
         with image:
-            if may_have_section(image, _SECTION):
-                files.note(image, loaded, collector.add(image, mapped, code))
-            else:
-                files.note(image, loaded, NO_PROBES)
+            has_any = may_have_section(image, _SECTION)
+            probes = collector.add(image, mapped, code) if has_any else NO_PROBES
+            files.note(image, mapping, loaded, probes)
     files.keep()
     return collector.result()
 
@@ -106,13 +108,19 @@ def usdt_states(read: Read, sites: Sequence[UsdtSite]) -> list[UsdtState]:
     """The present states of these sites of a process. Those that are near to each other are read
     together. Raises what `read` raises when the process ends."""
     semaphores = (site.recipe.semaphore for site in sites if site.recipe.semaphore)
-    raised = _read_all(read, semaphores, _SEMAPHORE)
+    raised = {
+        address: int.from_bytes(count, "little")
+        for address, count in _read_all(read, semaphores, _SEMAPHORE).items()
+    }
     code: dict[RemoteAddress, bytes] = {}
     for size in {len(site.form.head) for site in sites}:
         heads = (site.address for site in sites if len(site.form.head) == size)
         code.update(_read_all(read, heads, size))
     return [
-        UsdtState(site, _raised(raised, site), _problem(code.get(site.address, b""), site))
+        new(
+            UsdtState,
+            (site, raised.get(site.recipe.semaphore), _problem(code.get(site.address), site), None),
+        )
         for site in sites
     ]
 
@@ -174,8 +182,11 @@ class _Collector:
     def _add(self, listing: Listing, mapped: MappedObject, code: Sequence[range] | None) -> None:
         self.problems += listing.problems
         sites = placed(listing, mapped)
-        if code is not None:  # a second mapping of the file is for reading only
-            sites = [site for site in sites if any(site.address in span for span in code)]
+        if code is not None and sites:  # a second mapping of the file is for reading only
+            last = sites[-1].address
+            near = [span for span in code if span.start <= last and sites[0].address < span.stop]
+            if not any(sites[0].address in span and last in span for span in near):
+                sites = [site for site in sites if any(site.address in span for span in near)]
         self._sites += sites
 
     def result(self) -> UsdtSites:
@@ -196,19 +207,15 @@ def _read_all(read: Read, places: Iterable[RemoteAddress], size: int) -> dict[Re
         return content
 
 
-def _raised(semaphores: dict[RemoteAddress, bytes], site: UsdtSite) -> int | None:
-    count = semaphores.get(site.recipe.semaphore)
-    return None if count is None else int.from_bytes(count, "little")
-
-
-def _problem(code: bytes, site: UsdtSite) -> UnexpectedBytes | None:
+def _problem(code: bytes | None, site: UsdtSite) -> UnexpectedBytes | None:
+    """What is wrong with the code at a site; None is code that cannot be read."""
     expected = site.form.head
     if code == expected:
         return None
     return UnexpectedBytes(
         site.address,
-        code,
+        code or b"",
         expected,
         site.signature.name,
-        is_breakpoint=is_breakpoint(code),
+        is_breakpoint=is_breakpoint(code or b""),
     )

@@ -20,27 +20,31 @@ import os
 import struct
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property, lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from markerjit.elf import FileImage
+from markerjit.elf.format import parse_format, tell_fields
 from markerjit.errors import BadFile, BadNote, MemoryFault
 from markerjit.model import (
     Constant,
     CType,
+    Field,
+    FieldType,
+    Form,
     General,
     HighByte,
     Memory,
     Operand,
-    Recipe,
-    RemoteAddress,
     Signature,
     Static,
     TypeClass,
     Vector,
+    new,
 )
 from markerjit.ours import config_folder, own_directory, read_own_file
 from markerjit.sites.remembered import blake2b, recall, remember
-from markerjit.sites.usdt_listing import Listing, UsdtNote
+from markerjit.sites.usdt_listing import Columns, Listing
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import usdt_form
 
@@ -54,8 +58,15 @@ _LARGE = 1 << 20
 _ENTRIES = 8
 """Entries that are."""
 _SPAN = struct.Struct("<QQ")
+_WORD = 1 << 64
+_FORM = Columns._fields.index("form")
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
-_RULES = ("model.py", "elf", "sites", "sites/providers", "x86")
+_RULES = (
+    "model.py", "elf/format.py", "elf/image.py", "elf/rawnotes.py", "elf/sections.py",
+    "elf/stapsdt.py", "sites/mapped_files.py", "sites/operands.py", "sites/providers.py",
+    "sites/unchanged.py", "sites/usdt.py", "sites/usdt_files.py", "sites/usdt_kept.py",
+    "sites/usdt_listing.py", "sites/usdt_notes.py", "x86/forms.py", "sites/providers",
+)  # fmt: skip
 _TABLE_BYTES = 1 << 20
 _PROBLEMS: tuple[type[BadNote | BadFile], ...] = (BadNote, BadFile)
 _OPERANDS: tuple[type[Operand], ...] = (General, HighByte, Vector, Memory, Static, Constant)
@@ -217,12 +228,19 @@ def _listing(entry: Any, path: str) -> Listing:
     """The listing that an entry has, of the file at this path. Raises TypeError, ValueError and
     IndexError for what is none."""
     problems = (_PROBLEMS[kind](f"{path}{of}") for kind, of in entry["problems"])
-    return Listing(entry["notes"], tuple(problems))
+    signatures, operands, columns = entry["listing"]
+    return Listing(signatures, operands, columns, tuple(problems))
 
 
 def _keep(image: NotedImage, name: str, tables: str, listing: Listing) -> str:
     """Write an entry. Returns its digest, "" where there is none."""
     if not all(str(problem).startswith(image.name) for problem in listing.problems):
+        return ""
+    columns = listing.columns
+    heads = [form.head.hex() for form in columns.form]
+    try:
+        signatures = list(map(_encoded, listing.signatures))
+    except BadNote:
         return ""
     reads = sorted((offset, data) for (offset, _), data in image.reads.items())
     digest = _digest(image.size, reads)
@@ -232,7 +250,9 @@ def _keep(image: NotedImage, name: str, tables: str, listing: Listing) -> str:
         "size": image.size,
         "reads": [[offset, len(data)] for offset, data in reads],
         "digest": digest,
-        "notes": [_encoded(note) for note in listing.notes],
+        "signatures": signatures,
+        "operands": [[_OPERANDS.index(type(each)), *each] for each in listing.operands],
+        "notes": [*columns[:_FORM], heads, *columns[_FORM + 1 :]],
         "problems": [
             [_PROBLEMS.index(type(problem)), str(problem)[len(image.name) :]]
             for problem in listing.problems
@@ -243,34 +263,69 @@ def _keep(image: NotedImage, name: str, tables: str, listing: Listing) -> str:
     return digest
 
 
-def _encoded(note: UsdtNote) -> list[object]:
-    (name, format_, args), offset, form, (operands, text, semaphore) = note
-    types = [[int(type_class), size] for type_class, size in args]
-    places = [[_OPERANDS.index(type(operand)), *operand] for operand in operands]
-    return [name, format_, types, offset, form.head.hex(), places, text, semaphore]
+def _encoded(signature: Signature) -> list[object]:
+    """A signature, with the fields that its format has. Raises BadNote where it has none."""
+    name, format_, args = signature
+    fields = [
+        [field, _FIELDS.index(type_), arg, conversion, limit]
+        for field, type_, _, arg, conversion, limit in parse_format(format_, args)
+    ]
+    return [name, format_, [[int(type_class), size] for type_class, size in args], fields]
 
 
 @lru_cache(_ENTRIES)
 def _entry(text: str) -> Any:
-    """An entry with its notes decoded, which nobody changes. The processes of a family have the
+    """An entry with its listing decoded, which nobody changes. The processes of a family have the
     same files, whose entries are decoded once. Raises ValueError, TypeError, KeyError, IndexError
     for what is none."""
     entry = json.loads(text)
-    if not isinstance(entry["notes"], list):
-        raise TypeError("notes")
-    entry["notes"] = tuple(map(_note, entry["notes"]))
+    signatures = list(map(_signature, entry["signatures"]))
+    operands = list(map(_operand, entry["operands"]))
+    number, offset, heads, *rest = entry["notes"]
+    forms = {head: _form(head) for head in set(heads)}
+    columns = Columns(number, offset, [forms[head] for head in heads], *rest)
+    _check(columns, len(signatures), len(operands))
+    entry["listing"] = signatures, operands, columns
     return entry
 
 
-def _note(row: Any) -> UsdtNote:
-    name, format_, types, offset, head, places, text, semaphore = row
+def _check(columns: Columns, signatures: int, operands: int) -> None:
+    """Raises ValueError and TypeError for columns that are none, of so many different signatures
+    and operands."""
+    number, offset, _, places, text, semaphore = columns
+    place = [*chain.from_iterable(places)]
+    if len({*map(len, columns)}) != 1 or {*map(type, text)} - {str} or offset != sorted(offset):
+        raise ValueError("columns")
+    ends = (number, signatures), (place, operands), (offset, _WORD), (semaphore, _WORD)
+    for column, end in ends:
+        if {*map(type, column)} - {int}:
+            raise TypeError("columns")
+        if column and not 0 <= min(column) <= max(column) < end:
+            raise ValueError("numbers")
+
+
+def _signature(row: Any) -> Signature:
+    """A signature, whose format need not be parsed again."""
+    name, format_, types, fields = row
+    args = tuple([_ctype(*each) for each in types])
+    parsed = [
+        new(Field, (field, _FIELDS[kind], args[arg], arg, conversion, limit))
+        for field, kind, arg, conversion, limit in fields
+    ]
+    tell_fields(format_, args, tuple(parsed))
+    return Signature(name, format_, args)
+
+
+@cache  # there are some ten
+def _ctype(type_class: int, size: int) -> CType:
+    return CType(_CLASSES[type_class], size)
+
+
+def _form(head: str) -> Form:
     form = usdt_form(bytes.fromhex(head))
     if form is None:
         raise ValueError(head)
-    args = tuple(CType(_CLASSES[type_class], size) for type_class, size in types)
-    operands = tuple(map(_operand, places))
-    recipe = Recipe(operands, text, RemoteAddress(semaphore))
-    return UsdtNote(Signature(name, format_, args), offset, form, recipe)
+    return form
 
 
 def _operand(place: Any) -> Operand:
@@ -282,3 +337,4 @@ def _operand(place: Any) -> Operand:
 
 
 _CLASSES = {int(type_class): type_class for type_class in TypeClass}
+_FIELDS = (*FieldType,)

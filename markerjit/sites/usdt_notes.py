@@ -14,7 +14,7 @@ from markerjit.model import CType, Form, Recipe, RemoteAddress, Signature, TypeC
 from markerjit.printable import counted
 from markerjit.sites.operands import Argument, Names, conversion_of, parse_operands
 from markerjit.sites.providers import Parameter, Providers
-from markerjit.sites.usdt_listing import Listing, UsdtNote
+from markerjit.sites.usdt_listing import Listing, UsdtNote, listing_of
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import NO_OP_LENGTH, usdt_form
 
@@ -45,7 +45,7 @@ def list_notes(image: FileImage, providers: Providers) -> Listing:
             f"{image.name}: {counted(bodies, 'note')} that marker.h makes for other tools; `list` "
             "without --usdt has these markers"
         ))  # fmt: skip
-    return Listing(tuple(sorted(notes, key=lambda note: note.offset)), tuple(problems))
+    return listing_of(notes, problems)
 
 
 def _site(image: FileImage, note: SdtNote, names: Names, providers: Providers) -> UsdtNote:

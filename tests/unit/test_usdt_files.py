@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from markerjit.memory import Mapping, ProcessMemory, read_maps
-from markerjit.sites import usdt, usdt_files, usdt_kept
+from markerjit.model import RemoteAddress
+from markerjit.sites import unchanged, usdt, usdt_files, usdt_kept
 from markerjit.sites.remembered import blake2b
 from tests.support.usdt import build
 
@@ -25,7 +26,7 @@ PROBES = ('PROBE one, "8@%rax"', 'PROBE two, "8@%zax"')
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(usdt_files, "_has_rested", lambda about: True)
+    monkeypatch.setattr(unchanged, "_has_rested", lambda about: True)
     return tmp_path / "cache/markerjit/verified"
 
 
@@ -44,7 +45,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class Program:
-    """A Python that has loaded a library with probes; `look` finds those of this process."""
+    """A Python that has loaded a library with probes; `look` finds those of this process, and
+    `reads` are the addresses that it reads."""
 
     def __init__(self, library: Path) -> None:
         code = f"import ctypes; ctypes.CDLL({str(library)!r}); print(1, flush=True); input()"
@@ -52,10 +54,17 @@ class Program:
         self.process = subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe)
         assert self.process.stdout and self.process.stdout.readline()
         self.memory = ProcessMemory(self.process.pid)
+        self.reads: list[int] = []
 
-    def look(self) -> tuple[object, ...]:
+    def read(self, address: RemoteAddress, size: int) -> bytes:
+        self.reads.append(address)
+        return self.memory.read(address, size)
+
+    def look(self, **numbers: object) -> tuple[object, ...]:
+        """With other `numbers` in all mappings, where some are given."""
         pid = self.process.pid
-        listed = usdt.usdt_of_process(pid, self.memory.read, read_maps(pid))
+        maps = [mapping._replace(**numbers) for mapping in read_maps(pid)]  # type: ignore[arg-type]
+        listed = usdt.usdt_of_process(pid, self.read, maps)
         return listed.sites, [(type(problem), str(problem)) for problem in listed.problems]
 
     def close(self) -> None:
@@ -88,6 +97,62 @@ def test_a_second_look_opens_no_file_and_finds_the_same(
     assert len(first[1]) == 1, "the problem is told again, too"
 
 
+def test_an_object_without_probes_is_not_read_again(program: Program, library: Path) -> None:
+    """Its mapping says which file it is, and stat that this is as it was."""
+    program.look()
+    maps = read_maps(program.process.pid)
+    heads = {mapping.start for mapping in maps if not mapping.offset and mapping.path[:1] == "/"}
+    of_library = {mapping.start for mapping in maps if mapping.path == str(library)}
+    first = heads.intersection(program.reads)
+    program.reads.clear()
+
+    program.look()
+
+    again = heads.intersection(program.reads)
+    assert min(of_library) in again
+    assert len(again) < len(first) / 2
+
+
+@pytest.mark.parametrize("numbers", [{"device": "ff:ff"}, {"inode": 1}], ids=str)
+def test_a_file_that_may_be_another_than_the_mapped_one_is_opened_each_time(
+    program: Program, opened: list[str], numbers: dict[str, object]
+) -> None:
+    """As on an overlay, where a mapping has the numbers of the file below."""
+    program.look(**numbers)
+    opened.clear()
+
+    program.look(**numbers)
+
+    assert "libmade.so" in opened
+
+
+def test_a_file_in_the_place_of_the_mapped_one_is_not_asked(
+    program: Program, opened: list[str], library: Path, tmp_path: Path
+) -> None:
+    """The process still has the old one."""
+    first = program.look()
+    (tmp_path / "new").mkdir()
+    other = build(tmp_path / "new", PROBES[:1], "-shared", "-nostdlib", "-Wl,--build-id")
+    os.replace(other, library)
+    opened.clear()
+
+    sites, problems = program.look()
+
+    assert opened == ["libmade.so"]
+    if sites:  # who may open the files of mappings finds the old one
+        assert (sites, problems) == (
+            tuple(
+                site._replace(
+                    place=site.place._replace(object=site.place.object._replace(deleted=True))
+                )
+                for site in first[0]
+            ),
+            first[1],
+        )
+    else:
+        assert "replaced" in str(problems)
+
+
 def test_a_file_that_was_touched_is_opened_again(
     program: Program, opened: list[str], library: Path
 ) -> None:
@@ -102,12 +167,13 @@ def test_a_file_that_was_touched_is_opened_again(
 def test_a_file_in_the_place_of_another_is_not_taken_for_it(
     program: Program, opened: list[str], library: Path, tmp_path: Path
 ) -> None:
-    """Where the index is of a file with the same number, size and times, the first page tells."""
+    """Where the index is of a file with the same number, size and times, the first page tells, in
+    which the build id is."""
     program.look()
     index = tmp_path / "cache/markerjit/verified/files-with-usdt"
     text = json.loads(index.read_text().partition("\n")[2])
-    key = next(key for key, known in text["files"].items() if known[4])
-    text["files"][key][3] = "0" * 64
+    key = next(key for key, known in text["files"].items() if known[5])
+    text["files"][key][7] = "0" * 64
     write(index, text)
     opened.clear()
 
@@ -180,15 +246,15 @@ def test_a_file_is_noted_when_it_has_rested_on_a_block_device(
     monkeypatch: pytest.MonkeyPatch, device: int, age_s: int, is_noted: bool
 ) -> None:
     monkeypatch.undo()
-    about = SimpleNamespace(st_dev=device, st_ctime=usdt_files.time.time() - age_s)
+    about = SimpleNamespace(st_dev=device, st_ctime=unchanged.time.time() - age_s)
 
-    assert usdt_files._has_rested(about) is is_noted  # type: ignore[arg-type]
+    assert unchanged._has_rested(about) is is_noted  # type: ignore[arg-type]
 
 
 def test_a_file_that_was_just_written_is_not_noted(
     program: Program, opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(usdt_files, "_has_rested", lambda about: False)
+    monkeypatch.setattr(unchanged, "_has_rested", lambda about: False)
     program.look()
     opened.clear()
 

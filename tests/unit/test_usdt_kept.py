@@ -12,10 +12,24 @@ from pathlib import Path
 
 import pytest
 
+from markerjit.elf import format as format_of_elf
+from markerjit.elf import parse_format
 from markerjit.errors import MarkerError
 from markerjit.memory import ProcessMemory, read_maps
+from markerjit.model import (
+    Constant,
+    CType,
+    MappedObject,
+    Recipe,
+    RemoteAddress,
+    Signature,
+    Static,
+    TypeClass,
+)
 from markerjit.sites import usdt_kept, usdt_notes
 from markerjit.sites.usdt import UsdtSites, usdt_of_file, usdt_of_process
+from markerjit.sites.usdt_listing import UsdtNote, listing_of, placed
+from markerjit.x86.forms import usdt_form
 from tests.support.shortage import files_end_at
 from tests.support.usdt import DEBIAN, build, debian, readelf_probes
 
@@ -84,13 +98,13 @@ def test_second_look_reads_no_notes_and_finds_the_same(
 def test_an_entry_is_decoded_once(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The processes of a family have the same files."""
     decoded: list[object] = []
-    note_of = usdt_kept._note
+    signature_of = usdt_kept._signature
 
-    def counted(row: object) -> usdt_kept.UsdtNote:
+    def counted(row: object) -> usdt_kept.Signature:
         decoded.append(row)
-        return note_of(row)
+        return signature_of(row)
 
-    monkeypatch.setattr(usdt_kept, "_note", counted)
+    monkeypatch.setattr(usdt_kept, "_signature", counted)
     usdt_kept._entry.cache_clear()
     first = of_file(made)
 
@@ -206,7 +220,7 @@ def test_damaged_entry_is_not_believed_and_is_written_again(
     ("key", "value"),
     [
         (key, value)
-        for key in ("rules", "tables", "size", "reads", "digest", "notes")
+        for key in ("rules", "tables", "size", "reads", "digest", "signatures", "operands", "notes")
         for value in (None, "", -1, [], [[1]], [["x", 1]], {}, 1 << 70)
         if (key, value) != ("tables", "")  # which is what it says
     ],
@@ -219,17 +233,87 @@ def test_entry_that_nobody_has_written_harms_nothing(
     text = entry_of(cache).read_text().partition("\n")[2]
     entry = {**json.loads(text), key: value}
     assert entry != json.loads(text)
-    text = json.dumps(entry)
-    checksum = usdt_kept.blake2b(text.encode()).hexdigest()
-    entry_of(cache).write_text(f"{checksum}\n{text}")
+    write(entry_of(cache), entry)
 
     listed = of_file(made)
 
-    if key == "notes" and value == []:  # what only the user's own hand could write
-        assert listed[0] == ()
-    else:
-        assert listed == expected
-        assert len(reads) == 2
+    assert listed == expected
+    assert len(reads) == 2
+
+
+NO_NUMBERS = (None, -1, 1 << 70, "x", [])
+BAD_COLUMNS = (
+    *((column, value) for column in (0, 1, 5) for value in NO_NUMBERS),
+    (0, 1 << 20),
+    (1, 0),  # they are in order
+    *((2, value) for value in (None, 1, "x", "cc", [])),
+    *((3, value) for value in (None, 1, "x", [-1], [99], [None])),
+    *((4, value) for value in (None, 1, [])),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "value"), BAD_COLUMNS)
+def test_column_that_nobody_has_written_harms_nothing(
+    made: Path, cache: Path, reads: list[str], column: int, value: object
+) -> None:
+    """A value of another kind, or an index of nothing."""
+    expected = of_file(made)
+    entry = json.loads(entry_of(cache).read_text().partition("\n")[2])
+    entry["notes"][column][-1] = value
+    write(entry_of(cache), entry)
+
+    assert of_file(made) == expected
+    assert len(reads) == 2
+
+
+@pytest.mark.parametrize("column", range(6))
+def test_columns_that_are_not_equally_long_are_none(
+    made: Path, cache: Path, reads: list[str], column: int
+) -> None:
+    expected = of_file(made)
+    entry = json.loads(entry_of(cache).read_text().partition("\n")[2])
+    entry["notes"][column].pop()
+    write(entry_of(cache), entry)
+
+    assert of_file(made) == expected
+    assert len(reads) == 2
+
+
+def write(entry: Path, content: object) -> None:
+    """An entry with the right checksum."""
+    text = json.dumps(content)
+    entry.write_text(f"{usdt_kept.blake2b(text.encode()).hexdigest()}\n{text}")
+
+
+def test_formats_are_not_parsed_again(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    signatures = [site.signature for site in usdt_of_file(str(made)).sites]
+    parsed = [parse_format(format_, args) for _, format_, args in signatures]
+    usdt_kept._entry.cache_clear()
+    parse_format.cache_clear()
+    monkeypatch.setattr(format_of_elf, "_scan", pytest.fail)
+
+    usdt_of_file(str(made))
+
+    assert [parse_format(format_, args) for _, format_, args in signatures] == parsed
+    assert any(len(fields) > 3 for fields in parsed)
+
+
+def test_operands_that_are_equal_and_of_two_types_stay_what_they_are() -> None:
+    """As in `8@counter(%rip) 8@$counter`: the value there, and the address itself."""
+    static, constant = Static(RemoteAddress(64), "counter"), Constant(64, "counter")
+    assert static == constant
+    word = CType(TypeClass.UNSIGNED, 8)
+    signature = Signature("made:both", "arg0 %lu arg1 %lu", (word, word))
+    form = usdt_form(b"\x90")
+    assert form
+    note = UsdtNote(signature, 32, form, Recipe((static, constant, static)))
+    mapped = MappedObject("/made", 4096, None, False)
+
+    (site,) = placed(listing_of([note], ()), mapped)
+
+    assert list(map(type, site.recipe.operands)) == [Static, Constant, Static]
+    assert [operand[0] for operand in site.recipe.operands] == [4160] * 3
+    assert (site.address, site.place.offset) == (4128, 32)
 
 
 def test_other_code_that_reads_notes_is_not_believed(
@@ -242,16 +326,30 @@ def test_other_code_that_reads_notes_is_not_believed(
     assert reads == ["libmade.so"] * 2
 
 
-def test_rules_are_all_files_that_give_the_answer() -> None:
-    code = (
-        "import sys; before = set(sys.modules); import markerjit.sites.usdt_notes;"
-        "print(*(name for name in set(sys.modules) - before if name.startswith('markerjit.')))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    words = {"errors", "printable", "tuples", "ours", "arguments"}  # they decide nothing of it
-    known = {room.removesuffix(".py") for room in usdt_kept._RULES} | {"memory", "abi"} | words
+NEUTRAL = (
+    "arguments", "errors", "memory", "ours", "printable", "tuples", "abi", "sites.remembered",
+    "sites.discover", "sites.lots", "sites.names", "sites.selection", "sites.verify",
+    "elf.notes", "elf.demangle", "elf.written",
+)  # fmt: skip
+"""What says how the process, the file and the cache are reached, names, and markers."""
 
-    assert {name.split(".")[1] for name in done.stdout.split()} <= known
+
+def test_rules_are_all_files_that_give_the_answer(made: Path) -> None:
+    code = (
+        "import sys; from markerjit.sites.usdt import usdt_of_file; usdt_of_file(sys.argv[1]);"
+        "print(*(name for name in sys.modules if name.startswith('markerjit.')))"
+    )
+    command = [sys.executable, "-c", code, made]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    modules = {name.removeprefix("markerjit.") for name in done.stdout.split()}
+    rules = {room.removesuffix(".py").replace("/", ".") for room in usdt_kept._RULES}
+    packages = {name.partition(".")[0] for name in modules if "." in name}  # they only name others
+
+    others = modules - rules - packages
+    assert [
+        name for name in others if not f"{name}.".startswith(tuple(f"{each}." for each in NEUTRAL))
+    ] == []
+    assert rules <= modules, "one that has gone would never change"
 
 
 def test_tables_of_the_user_are_read_again_when_they_change(
