@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from markerjit.arena.arena import Arena
-from markerjit.arena.find import Probes
 from markerjit.arena.journal import Journal
+from markerjit.arena.mapped import Probes
 from markerjit.errors import Unsupported
 from markerjit.model import RemoteAddress
 from markerjit.x86.forms import is_breakpoint

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import markerjit.abi as abi
-from markerjit.abi import CODE_SIZE, CONTROL, Control
+from markerjit.abi import CONTROL, Control
 from markerjit.arena.arena import Arena
 from markerjit.arena.facts import heap_start
 from markerjit.arena.islands import Process
+from markerjit.arena.mapped import MAPPING_PATH, Arenas, Probes, mapped_arenas, places_of
 from markerjit.arena.store import FileStore, MemoryStore
 from markerjit.errors import MarkerError, NoSuchProcess, TargetGone, refuse_own_shortage
 from markerjit.memory import FileId, Mapping, Memory, file_at, read_maps
@@ -21,94 +22,6 @@ from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.remote.calls import Caller
-
-MAPPING_PATH = "/memfd:markerjit"
-
-
-class Probes:
-    """Addresses of probes that are ours: in the code of one of these arenas, or in an island of one
-    (`islands`: from, and up to).
-
-    `unknown` are the bases of those that this markerjit cannot read; `problem` says why not, of one
-    of them.
-    """
-
-    def __init__(
-        self,
-        bases: Sequence[RemoteAddress] = (),
-        unknown: Sequence[RemoteAddress] = (),
-        problem: MarkerError | None = None,
-        islands: Sequence[tuple[int, int]] = (),
-    ) -> None:
-        self.bases = tuple(bases)
-        self.islands = tuple(islands)
-        self.unknown = frozenset(unknown)
-        self.problem = problem
-
-    def __contains__(self, probe: object) -> bool:
-        if not isinstance(probe, int):
-            return False
-        for base in self.bases:  # asked for each site: `any` would take three times as long
-            if base <= probe < base + CODE_SIZE:
-                return True
-        return any(start <= probe < end for start, end in self.islands)
-
-    def with_islands_of(self, maps: Sequence[Mapping]) -> Probes:
-        """The same with the islands that are mapped now: they come later than their arena."""
-        islands = list(_islands(maps))
-        return Probes(self.bases, tuple(self.unknown), self.problem, islands)
-
-    def are_unknown(self, probe: RemoteAddress) -> bool:
-        """Whether this one is in an arena that we cannot read."""
-        return any(base <= probe < base + CODE_SIZE for base in self.unknown)
-
-
-class Arenas(NamedTuple):
-    """The arenas of a process.
-
-    own        the one to work with: of our version, or an older one where there is no other, or a
-               newer one; None without any
-    beside     others of its own, which older controllers have made
-    probes     those of all arenas that are mapped
-    unfinished one is in the making, or was never made. There may be another one then without a
-               change of what is mapped, since a controller maps it before it fills it
-    mapped     where arenas are mapped, and the inode of each
-    """
-
-    own: Arena | None
-    beside: tuple[Arena, ...]
-    probes: Probes
-    unfinished: bool
-    mapped: frozenset[tuple[RemoteAddress, int]] = frozenset()
-
-    @property
-    def open(self) -> tuple[Arena, ...]:
-        """Those of its own, all of them."""
-        return (*filter(None, [self.own]), *self.beside)
-
-    def are_all_of(self, maps: Sequence[Mapping]) -> bool:
-        """Whether no other one has been mapped since, and none was filled."""
-        complete = not self.unfinished and not self.probes.problem
-        return complete and self.mapped == _places(maps)
-
-    @contextlib.contextmanager
-    def open_beside(self, others: Arenas) -> Iterator[None]:
-        """Those that the `others` do not have are closed where something in here fails."""
-        try:
-            yield
-        except BaseException:
-            for arena in self.open:
-                if arena not in others.open:
-                    arena.close()
-            raise
-
-    def close(self) -> None:
-        """Let go of all of them."""
-        for arena in self.open:
-            arena.close()
-
-
-NO_ARENAS = Arenas(None, (), Probes(), False)
 
 
 def find_arenas(
@@ -129,7 +42,7 @@ def find_arenas(
     unfinished = False
     by_base = {arena.base: arena for arena in known}
     with contextlib.ExitStack() as failing:
-        for start, size, inode in _mapped(maps):
+        for start, size, inode in mapped_arenas(maps):
             if start in by_base:
                 bases.append(start)
                 alive.append(by_base[start])
@@ -158,7 +71,7 @@ def find_arenas(
     alive.sort(key=_rank)
     own, beside = (alive[0], tuple(alive[1:])) if alive else (None, ())
     probes = Probes(bases, unknown, problem).with_islands_of(maps)
-    return Arenas(own, beside, probes, unfinished, _places(maps))
+    return Arenas(own, beside, probes, unfinished, places_of(maps))
 
 
 def _rank(arena: Arena) -> tuple[bool, int]:
@@ -180,7 +93,7 @@ def inherited_arenas(
     the addresses of the others. They need not be closed. Raises Unsupported for an arena that is
     not as it should be."""
     inherited = []
-    for start, size, inode in _mapped(maps):
+    for start, size, inode in mapped_arenas(maps):
         store = MemoryStore(memory, start, partial(_find_descriptor, pid, inode))
         if start not in own and any(store.read(CONTROL, Control.magic.size)):
             inherited.append(Arena(pid, start, store, size))
@@ -204,7 +117,7 @@ def find_unfinished(pid: int, memory: Memory, maps: Sequence[Mapping]) -> list[U
     in a process that has the helper library loaded, only what is mapped counts.
     """
     unfinished = []
-    mapped = {inode: (start, size) for start, size, inode in _mapped(maps)}
+    mapped = {inode: (start, size) for start, size, inode in mapped_arenas(maps)}
     open_ones = _descriptors(pid)
     is_controller = any(mapping.path.endswith("/libmjstop.so") for mapping in maps)
     for inode in mapped if is_controller else {*mapped, *open_ones}:
@@ -251,39 +164,6 @@ def memfd_at(pid: int, number: int) -> FileId | None:
 def is_memfd(link: str) -> bool:
     """Whether a link of /proc/PID/fd names a memfd of ours."""
     return link.removesuffix(" (deleted)") == MAPPING_PATH
-
-
-def is_arena(mapping: Mapping) -> bool:
-    """Whether this is a piece of an arena, finished or not."""
-    return mapping.path == MAPPING_PATH
-
-
-def _pieces(maps: Sequence[Mapping]) -> list[Mapping]:
-    return [mapping for mapping in maps if mapping.path == MAPPING_PATH]
-
-
-def _places(maps: Sequence[Mapping]) -> frozenset[tuple[RemoteAddress, int]]:
-    return frozenset((start, inode) for start, _, inode in _mapped(maps))
-
-
-def _mapped(maps: Sequence[Mapping]) -> Iterator[tuple[RemoteAddress, int, int]]:
-    """Start, size and inode of each arena's mapping, whose protection differs by part. Its islands
-    are elsewhere."""
-    all_pieces = _pieces(maps)
-    for first in all_pieces:
-        if not first.offset:
-            pieces = (mapping for mapping in all_pieces if mapping.inode == first.inode)
-            end = max(piece.end for piece in pieces if piece.start - piece.offset == first.start)
-            yield first.start, end - first.start, first.inode
-
-
-def _islands(maps: Sequence[Mapping]) -> Iterator[tuple[int, int]]:
-    """From where up to where the islands of all arenas are."""
-    pieces = _pieces(maps)
-    bases = {(piece.start, piece.inode) for piece in pieces if not piece.offset}
-    for piece in pieces:
-        if piece.executable and (piece.start - piece.offset, piece.inode) not in bases:
-            yield piece.start, piece.end
 
 
 def process_of(arena: Arena, caller: Caller) -> Process:

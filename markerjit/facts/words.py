@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markerjit.model import FieldType
 from markerjit.printable import counted, printable
-from markerjit.session.status import MarkerStatus, brakes_words, state_words, where_words
 
 if TYPE_CHECKING:
     from markerjit.events.budget import Cut
     from markerjit.model import Field
+    from markerjit.session.status import MarkerStatus, brakes_words, state_words, where_words
     from markerjit.session.usdt import UsdtProbe
 
 __all__ = [
@@ -31,6 +31,17 @@ __all__ = [
     "where_words",
     "wrapped",
 ]
+
+_OF_STATUSES = ("brakes_words", "state_words", "where_words")
+
+
+def __getattr__(name: str) -> Any:
+    """The words of a status, which are not imported for a list of USDT probes."""
+    if name in _OF_STATUSES:
+        from markerjit.session import status
+
+        return getattr(status, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))

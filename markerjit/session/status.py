@@ -9,10 +9,10 @@ from markerjit.abi import PROBE_COUNTED, MarkerEntry
 from markerjit.arena.arena import Arena
 from markerjit.arena.counters import Counted
 from markerjit.arena.deadlines import at_time, overdue
-from markerjit.arena.find import Probes
 from markerjit.arena.hashes import fnv1a
 from markerjit.arena.journal import Journal, Pause
 from markerjit.arena.lease import Reader, is_flying, reader_of
+from markerjit.arena.mapped import Probes
 from markerjit.arena.markers import BEFORE_PROBE
 from markerjit.arguments import check_path, check_text
 from markerjit.elf import parse_format

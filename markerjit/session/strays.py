@@ -23,8 +23,8 @@ from enum import Enum
 import markerjit.abi as abi
 from markerjit.abi import MarkerEntry, PatchEntry
 from markerjit.arena.arena import Arena
-from markerjit.arena.find import Probes
 from markerjit.arena.lease import reader_of
+from markerjit.arena.mapped import Probes
 from markerjit.arena.patches import PatchKind, mode_of
 from markerjit.errors import MemoryFault
 from markerjit.memory import Mapping, Memory

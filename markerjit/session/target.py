@@ -16,10 +16,7 @@ from contextlib import contextmanager, suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from markerjit.arena.arena import Arena
-from markerjit.arena.breakpoints import Breakpoints
-from markerjit.arena.find import NO_ARENAS, Arenas, Probes, find_arenas, inherited_arenas, is_arena
-from markerjit.arena.patches import PatchKind
+from markerjit.arena.mapped import NO_ARENAS, Arenas, Probes, is_arena
 from markerjit.errors import (
     BadArgument,
     MarkerError,
@@ -31,16 +28,16 @@ from markerjit.errors import (
 )
 from markerjit.memory import Mapping, ProcessMemory, has_ended, parse_maps, read_maps_text
 from markerjit.model import RemoteAddress, Seccomp, Site
-from markerjit.patch.slots import entries_of
-from markerjit.patch.switchable import SiteState
 from markerjit.proc.permission import check_before_looking, why_not
-from markerjit.session.states import Reader, states_of
 from markerjit.sites import Lot, Lots, NameKind, Objects, ProbeName, discover_process, matching
 from markerjit.sites.names import check_is_marker
 from markerjit.tuples import NamedTuple
 
-if TYPE_CHECKING:  # most processes have no USDT probe that is looked for
+if TYPE_CHECKING:  # most processes have no arena, and no USDT probe that is looked for
+    from markerjit.arena.arena import Arena
+    from markerjit.arena.breakpoints import Breakpoints
     from markerjit.model import UsdtSite
+    from markerjit.patch.switchable import SiteState
     from markerjit.remote.mappings import Mappings
     from markerjit.session.opened import Opened
     from markerjit.sites.usdt import UsdtSites
@@ -193,7 +190,7 @@ class Target:
         if arenas.are_all_of(maps):
             arenas = arenas._replace(probes=arenas.probes.with_islands_of(maps))
         else:
-            arenas = find_arenas(self.pid, self.memory, maps, arenas.open)
+            arenas = _arenas_of(self.pid, self.memory, maps, arenas.open)
         return Seen(text, maps, files, objects, arenas, mapped=mapped)
 
     def _with_opened(
@@ -204,6 +201,10 @@ class Target:
         islands = seen.arenas.probes.islands
         if not islands:
             return seen._replace(opened=(), tables=()) if seen.opened else seen
+        from markerjit.arena.find import inherited_arenas
+        from markerjit.session.opened import opened_sites
+        from markerjit.session.states import Reader
+
         own = seen.arenas.open
         if self._ancestors[0] is not seen.maps:
             bases = [arena.base for arena in own]
@@ -214,8 +215,6 @@ class Target:
         tables = _tables_of(own, inherited)
         if tables == self.seen.tables and seen.files == self.seen.files:
             return seen._replace(opened=self.seen.opened, tables=tables)
-        from markerjit.session.opened import opened_sites
-
         read = Reader(self.memory.read).read
         certain = {
             key_of(each.site): each
@@ -289,6 +288,7 @@ class Target:
     ) -> tuple[UsdtSite, ...]:
         """The functions of which a table of patches has the entry, or an exit, at an address that
         is not `known`."""
+        from markerjit.arena.patches import PatchKind
         from markerjit.session.opened import entry_left_at
 
         others: set[RemoteAddress] = set()
@@ -519,6 +519,10 @@ class Target:
         """How sites are now: a state for each lot of them, or more where its sites differ now, and
         one for each site that came singly. One whose code is neither off nor on has a `problem`."""
         self.check_open()
+        if not sites:
+            return []
+        from markerjit.session.states import Reader, states_of
+
         shared = [
             mapping
             for mapping in self.seen.maps
@@ -551,6 +555,8 @@ class Target:
         the arena. Where another site of ours is open in the same bytes, this one is off."""
         if state.problem is None:
             return state
+        from markerjit.session.states import states_of
+
         shared = self.sharing().get(state.site.address, ())
         others = states_of(self.memory.read, list(map(Lot.of, shared)), self._breakpoints())
         if any(other.code_mode for other in others):
@@ -569,15 +575,21 @@ class Target:
         return self._sharing[1]
 
     def _breakpoints(self) -> Breakpoints:
+        from markerjit.arena.breakpoints import Breakpoints
+
         return Breakpoints(self.seen.arena, self.seen.probes, self._inherited)
 
     def _inherited(self) -> Sequence[Arena]:
+        from markerjit.arena.find import inherited_arenas
+
         arenas = self.seen.arenas
         own = [arena.base for arena in arenas.open]
         return inherited_arenas(self.pid, self.memory, self.seen.maps, own)
 
     def calls(self, slot: RemoteAddress) -> int:
         """How often a slot's probe in C was called; 0 where its object was unloaded."""
+        from markerjit.patch.slots import entries_of
+
         with suppress(MemoryFault):
             return entries_of(self.memory.read, slot)[0]
         return 0
@@ -613,6 +625,18 @@ class _Left(NamedTuple):
     exits: dict[Key, list[Site]]
 
 
+def _arenas_of(
+    pid: int, memory: ProcessMemory, maps: Sequence[Mapping], known: Sequence[Arena]
+) -> Arenas:
+    """The arenas of a process, as `find_arenas` finds them. Most processes have none, and then
+    nothing is imported."""
+    if not any(map(is_arena, maps)):
+        return NO_ARENAS
+    from markerjit.arena.find import find_arenas
+
+    return find_arenas(pid, memory, maps, known)
+
+
 def _tables_of(
     own: Sequence[Arena], inherited: Sequence[Arena]
 ) -> tuple[tuple[RemoteAddress, int], ...]:
@@ -626,6 +650,8 @@ def _tables_of(
 
 def _others(arenas: Sequence[Arena], known: Set[RemoteAddress]) -> set[RemoteAddress]:
     """The heads in tables of patches at addresses that are not `known`."""
+    from markerjit.arena.patches import PatchKind
+
     return {
         RemoteAddress(entry.address)
         for arena in arenas

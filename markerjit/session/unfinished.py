@@ -18,8 +18,8 @@ from contextlib import suppress
 
 from markerjit.abi import SLOT_SIZE
 from markerjit.arena.arena import Arena
-from markerjit.arena.find import Probes
 from markerjit.arena.journal import Journal
+from markerjit.arena.mapped import Probes
 from markerjit.errors import MemoryFault
 from markerjit.memory import Memory
 from markerjit.model import Edit, RemoteAddress, Site

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Self
 from markerjit.arguments import check_all, check_flag, check_int, check_pid, check_text
 from markerjit.errors import MarkerError
 from markerjit.model import RemoteAddress, Seccomp, Site
-from markerjit.patch.switchable import SiteState
-from markerjit.session.status import ArenaStatus, MarkerStatus, arena_status, marker_statuses
-from markerjit.session.strays import StrayHead, find_strays
 from markerjit.session.target import Target, as_seccomp
 from markerjit.sites import NameKind, ProbeName, parse_name
 
 if TYPE_CHECKING:
+    from markerjit.patch.switchable import SiteState
     from markerjit.probes.loaded import Values
     from markerjit.session.functions import FunctionView
+    from markerjit.session.status import ArenaStatus, MarkerStatus
+    from markerjit.session.strays import StrayHead
     from markerjit.session.usdt import UsdtNeed, UsdtView
     from markerjit.session.watch import Ending
 
@@ -38,7 +38,7 @@ class Sites(tuple[Site, ...]):
         return html_of(self)
 
 
-class Statuses(list[MarkerStatus]):
+class Statuses(list["MarkerStatus"]):
     """Statuses that a notebook shows as a table."""
 
     def _repr_html_(self) -> str:
@@ -130,6 +130,8 @@ class View:
         check_flag("look", look)
         check_text("pattern", pattern)
         name = parse_name(pattern)
+        from markerjit.session.status import marker_statuses
+
         if look:
             self._target.look()
         states = self._states = self._target.states(self._matching(name))
@@ -145,6 +147,8 @@ class View:
         Calls of probes in C that were compiled with an older header are not among the hits.
         """
         self._target.check_open()
+        from markerjit.session.status import marker_statuses
+
         seen = self._target.seen
         return marker_statuses(self._states, seen.arena, seen.probes)
 
@@ -229,6 +233,8 @@ class View:
         """Heads that were opened for markers and belong to none that is mapped now, by address."""
         target = self._target
         target.check_open()
+        from markerjit.session.strays import find_strays
+
         strays = find_strays(self.pid, target.memory, target.seen)
         if strays and target.files_changed():  # they may be of an object that was loaded just now
             strays = find_strays(self.pid, target.memory, target.look())
@@ -250,6 +256,8 @@ class View:
         arena = self._target.seen.arena
         if arena is None:
             return None
+        from markerjit.session.status import arena_status
+
         # The lock first: a change that ends in between leaves an empty journal.
         locked = self._target.memory.is_locked()
         return arena_status(arena, locked=locked)

@@ -10,8 +10,9 @@ import pytest
 
 import markerjit
 from markerjit.arena.arena import Arena
-from markerjit.arena.find import MAPPING_PATH, is_memfd
+from markerjit.arena.find import is_memfd
 from markerjit.arena.journal import Journal
+from markerjit.arena.mapped import MAPPING_PATH
 from markerjit.errors import ChangeFailed, MarkerError, NotRolledBack
 from markerjit.probes.loaded import loaded
 from markerjit.session import switch as switch_module

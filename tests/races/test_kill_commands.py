@@ -11,7 +11,7 @@ import pytest
 
 import markerjit
 from markerjit.abi import SCRATCH_SIZE
-from markerjit.arena.find import MAPPING_PATH
+from markerjit.arena.mapped import MAPPING_PATH
 from tests.races.whereabouts import whereabouts
 from tests.support.commands import cli, python
 from tests.support.programs import make

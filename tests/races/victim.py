@@ -20,7 +20,7 @@ from whereabouts import whereabouts
 
 import markerjit
 from markerjit.abi import SCRATCH_SIZE
-from markerjit.arena.find import MAPPING_PATH
+from markerjit.arena.mapped import MAPPING_PATH
 
 KINDS = ("floats", "epoll", "nanosleep", "futex", "read", "sigtimedwait", "ppoll")
 MAY_BE_ALARMED = ("floats", "futex", "read")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import markerjit
-from markerjit.arena.find import MAPPING_PATH
+from markerjit.arena.mapped import MAPPING_PATH
 from tests.support.timing import wait_until
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from markerjit.arena.breakpoints import Breakpoints
-from markerjit.arena.find import Probes
 from markerjit.arena.journal import Journal
+from markerjit.arena.mapped import Probes
 from markerjit.arena.pack import pack
 from markerjit.arena.patches import Head
 from markerjit.model import Edit, Kind, Mode, RemoteAddress

@@ -14,7 +14,7 @@ import pytest
 from markerjit.abi import CODE_SIZE, ISLANDS_SIZE, PAGE, STACKS_SIZE, IslandEntry, UnitEntry
 from markerjit.arena import find, islands
 from markerjit.arena.arena import Arena
-from markerjit.arena.find import Probes, find_arenas, process_of
+from markerjit.arena.find import find_arenas, process_of
 from markerjit.arena.islands import (
     GUARD,
     HEAP_ROOM,
@@ -27,6 +27,7 @@ from markerjit.arena.islands import (
     is_near,
     place_near,
 )
+from markerjit.arena.mapped import Probes
 from markerjit.arena.stacks import make_stacks, stacks_of
 from markerjit.arena.store import MemoryStore
 from markerjit.errors import Refused

@@ -9,8 +9,8 @@ import pytest
 import markerjit.abi as abi
 from markerjit.abi import CONTROL, Control, Geometry, MarkerEntry, Part, PatchEntry, Sizes, lay_out
 from markerjit.arena.arena import Arena
-from markerjit.arena.find import Arenas, Probes
 from markerjit.arena.journal import Journal
+from markerjit.arena.mapped import Arenas, Probes
 from markerjit.arena.store import MemoryStore
 from markerjit.arena.units import Units
 from markerjit.errors import Refused, Unsupported
