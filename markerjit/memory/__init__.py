@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from markerjit.memory.base import Memory, WhyNot, has_ended
+from markerjit.memory.files import FileId, file_at
 from markerjit.memory.maps import Mapping, parse_maps, read_maps, read_maps_text
 from markerjit.memory.process import ProcessMemory
-from markerjit.memory.stat import FileId, file_at, stat_fields
+from markerjit.memory.stat import stat_fields
 
 if TYPE_CHECKING:
     from markerjit.memory.fake import FakeMemory

@@ -87,31 +87,30 @@ def parse_maps(text: str) -> tuple[Mapping, ...]:
 def _parse_line(line: str) -> Mapping:
     """`start-end perms offset device inode`, one space each, then padding and the path."""
     try:
-        span, permissions, offset, device, inode, *rest = line.split(" ", 5)
+        span, what = line.split(" ", 1)
         start, end = span.split("-")
-        path = rest[0].lstrip(" ").replace("\\012", "\n") if rest else ""
-        first, last, flags = int(start, 16), int(end, 16), _flags(permissions)
-        mapping = new(
-            Mapping,
-            (
-                first, last, *flags, int(offset, 16), device, int(inode),
-                path.removesuffix(_DELETED), path.endswith(_DELETED),
-            ),
-        )  # fmt: skip
+        first, last = int(start, 16), int(end, 16)
+        # int() accepts more than the kernel writes: signs, underscores, digits of other scripts.
+        if first >= last or not _DIGITS.issuperset(start + end):
+            raise BadMaps(line)
+        return new(Mapping, (first, last, *_parse_what(what)))
     except ValueError:
         raise BadMaps(line) from None
-    # int() accepts more than the kernel writes: signs, underscores, digits of other scripts.
-    is_plain = _DIGITS.issuperset(start + end + offset + inode)
-    if not is_plain or first >= last or not _is_device(device):
-        raise BadMaps(line)
-    return mapping
 
 
-@lru_cache(64)
-def _is_device(text: str) -> bool:
-    """Whether it is two hexadecimal numbers. The files of a process are on a few devices."""
-    numbers = text.split(":")
-    return len(numbers) == 2 and all(numbers) and _DIGITS.issuperset("".join(numbers))
+@lru_cache(4096)  # the processes of a fleet have the same files, each at addresses of its own
+def _parse_what(text: str) -> tuple[object, ...]:
+    """The fields of a mapping behind its addresses. Raises ValueError for a text that is not of
+    them."""
+    permissions, offset, device, inode, *rest = text.split(" ", 4)
+    path = rest[0].lstrip(" ").replace("\\012", "\n") if rest else ""
+    major, minor = device.split(":")
+    if not (major and minor and _DIGITS.issuperset(offset + major + minor + inode)):
+        raise ValueError(text)
+    return (
+        *_flags(permissions), int(offset, 16), device, int(inode),
+        path.removesuffix(_DELETED), path.endswith(_DELETED),
+    )  # fmt: skip
 
 
 @cache  # there are some thirty of them
