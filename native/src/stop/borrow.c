@@ -184,27 +184,50 @@ static int may_borrow(const struct mj_target *target, struct stopped_thread *thr
 /* A call that takes longer waits for a lock that another thread of the target holds in a page fault
    without end, or in a frozen control group. */
 #define CALL_TIMEOUT_NS 5000000000ul
+#define SPINS 50 /* some 15 us: what a thread needs whose CPU is awake, and free */
+#define SHORTEST_PAUSE_NS 2000
+#define LONGEST_PAUSE_NS 256000
+#define WORTH_A_PAUSE_NS 8000
 
-/* 0, or -1 with errno ETIMEDOUT. */
-static int wait_for(pid_t tid, int what, siginfo_t *info) {
-    const uint64_t deadline_ns = now_ns() + CALL_TIMEOUT_NS;
-    struct timespec pause = {.tv_nsec = 2000};
+/* A thread that took so long to stop will take as long the next time: where it does not stop while
+   we spin, that is in vain. Half of it, so that a thread that has become quicker is found out. */
+static uint64_t pause_after(uint64_t took_ns) {
+    const uint64_t half_ns = took_ns / 2 < LONGEST_PAUSE_NS ? took_ns / 2 : LONGEST_PAUSE_NS;
+
+    return half_ns < WORTH_A_PAUSE_NS ? 0 : half_ns;
+}
+
+static int look_for(pid_t tid, int what, siginfo_t *info) {
+    info->si_pid = 0;
+    return waitid(P_PID, (id_t)tid, info, what | WNOHANG | __WALL) && errno != EINTR ? -1 : 0;
+}
+
+/* Wait until the thread has stopped or ended, which stays to be waited for. 0, or -1 with errno
+   ETIMEDOUT. */
+static int wait_for(struct borrowed *borrowed, siginfo_t *info) {
+    const uint64_t from_ns = now_ns();
+    const uint32_t spins = borrowed->pause_ns ? 0 : SPINS;
+    struct timespec pause = {.tv_nsec =
+                                 borrowed->pause_ns ? (long)borrowed->pause_ns : SHORTEST_PAUSE_NS};
 
     for (uint32_t looks = 0;; looks++) {
-        info->si_pid = 0;
-        if (waitid(P_PID, (id_t)tid, info, what | WNOHANG | __WALL) && errno != EINTR)
+        if (look_for(borrowed->stopped.threads[0].tid, WSTOPPED | WEXITED | WNOWAIT, info))
             return -1;
-        if (info->si_pid)
+        const uint64_t took_ns = now_ns() - from_ns;
+
+        if (info->si_pid) {
+            borrowed->pause_ns = looks <= SPINS && spins ? 0 : pause_after(took_ns);
             return 0;
-        if (looks < 50)
-            continue;
-        nanosleep(&pause, NULL);
-        if (pause.tv_nsec < 256000)
-            pause.tv_nsec *= 2;
-        if (now_ns() > deadline_ns) {
+        }
+        if (took_ns > CALL_TIMEOUT_NS) {
             errno = ETIMEDOUT;
             return -1;
         }
+        if (looks < spins)
+            continue;
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < LONGEST_PAUSE_NS)
+            pause.tv_nsec *= 2;
     }
 }
 
@@ -224,12 +247,12 @@ static int run_to(struct borrowed *borrowed, enum __ptrace_request request, int 
         /* Look first, and take only a stop: an end is for the parent, see wait_all. */
         if (ptrace(request, thread->tid, 0, 0))
             return MJ_GONE;
-        if (wait_for(thread->tid, WSTOPPED | WEXITED | WNOWAIT, &info)) {
+        if (wait_for(borrowed, &info)) {
             borrowed->adrift = errno == ETIMEDOUT;
             borrowed->report->tid = thread->tid;
             return borrowed->adrift ? MJ_BUSY : MJ_GONE;
         }
-        if (info.si_code != CLD_TRAPPED || wait_for(thread->tid, WSTOPPED, &info))
+        if (info.si_code != CLD_TRAPPED || look_for(thread->tid, WSTOPPED, &info) || !info.si_pid)
             return MJ_GONE;
         const int event = info.si_status >> 8 == PTRACE_EVENT_STOP;
 
@@ -303,6 +326,7 @@ static void prepare(const struct mj_target *target, int alone, struct borrowed *
     borrowed->target = target;
     borrowed->report = report;
     borrowed->adrift = 0;
+    borrowed->pause_ns = 0;
     borrowed->alone = alone;
     memset(&borrowed->others, 0, sizeof borrowed->others);
 }

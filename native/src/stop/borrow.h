@@ -15,7 +15,8 @@ struct borrowed {
     uint8_t covered[FRAME_ROOM]; /* what was in the place of the frame */
     int in_scratch;              /* otherwise on its own stack */
     uint64_t mask;
-    int adrift; /* it did not come back from a call in time, and finds its own way */
+    int adrift;        /* it did not come back from a call in time, and finds its own way */
+    uint64_t pause_ns; /* before the first look whether it stands: 0 where we spin instead */
 };
 
 /* Stop all threads of the process and borrow one of them. */

@@ -40,6 +40,7 @@
 #define DIRECTORY_LINKS 2 /* of a directory itself: `.` and its name */
 #define SHORTEST_SLEEP_NS 5000
 #define LONGEST_SLEEP_NS 320000
+#define ASK_FOR_ENDS_FROM_NS 40000 /* sleeps: whether a thread has ended takes longer to ask */
 
 /* include/linux/errno.h: what an interrupted call has in rax until the kernel begins it again */
 enum { ERESTARTSYS = 512, ERESTARTNOINTR = 513, ERESTARTNOHAND = 514, ERESTART_RESTARTBLOCK = 516 };
@@ -336,9 +337,9 @@ static void look(const struct stopped *stopped, struct stopped_thread *thread) {
         mend_system_call(thread);
 }
 
-/* Look at those that do not stand yet, take those that have ended off the list; returns how many
-   are left to wait for. */
-static uint32_t look_at_all(struct stopped *stopped) {
+/* Look at those that do not stand yet, and if asked take those that have ended off the list;
+   returns how many are left to wait for. */
+static uint32_t look_at_all(struct stopped *stopped, int asks_for_ends) {
     uint32_t running = 0;
 
     for (uint32_t i = 0; i < stopped->count;) {
@@ -346,7 +347,7 @@ static uint32_t look_at_all(struct stopped *stopped) {
 
         if (!thread->stands)
             look(stopped, thread);
-        if (!thread->stands && is_dead(stopped->pid, thread->tid)) {
+        if (!thread->stands && asks_for_ends && is_dead(stopped->pid, thread->tid)) {
             *thread = stopped->threads[--stopped->count];
             continue;
         }
@@ -386,8 +387,8 @@ static int wait_all(struct stopped *stopped, struct mj_report *report) {
         } else if (++spins > SPINS_BEFORE_SLEEP) {
             /* The thread may need our CPU to get to its stop: give it room, more each time. */
             nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
+            running = look_at_all(stopped, sleep_ns >= ASK_FOR_ENDS_FROM_NS);
             sleep_ns = sleep_ns < LONGEST_SLEEP_NS ? 2 * sleep_ns : sleep_ns;
-            running = look_at_all(stopped);
             if (running && now_ns() > deadline_ns) {
                 const pid_t tid = first_that_runs(stopped)->tid;
 
