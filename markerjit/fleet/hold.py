@@ -20,19 +20,16 @@ from markerjit.proc.positions import thread_positions
 from markerjit.remote import native
 from markerjit.session.beginning import note_begun, note_waiting
 
-PATIENCE_S = 10.0
-"""How long a program waits at least, if nobody lets it go."""
-
 _RELEASED = (1).to_bytes(4, "little")
 
 
 class Hold:
     """The hold of a program that executes a file. It begins by itself when this process is gone,
-    and when its patience, in seconds, is over."""
+    and when its patience is over."""
 
-    def __init__(self, launched: native.Launched, patience: float = PATIENCE_S) -> None:
+    def __init__(self, launched: native.Launched) -> None:
         self.pid: int = launched.pid
-        self._patience = patience
+        self._patience_s: float = launched.patience_ms / 1000
         self._launched = launched
         self._was_inside = False
         self._since = time.monotonic()
@@ -56,7 +53,7 @@ class Hold:
         MarkerError where it has ended."""
         note_begun(self)
         memory.write(RemoteAddress(self._launched.released), _RELEASED)
-        return time.monotonic() - self._since < self._patience
+        return time.monotonic() - self._since < self._patience_s
 
     def try_to_remove(self, memory: ProcessMemory) -> bool:
         """Put back what was where the hold is. Returns False while the program is still inside, or

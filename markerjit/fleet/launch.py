@@ -32,18 +32,19 @@ from markerjit.errors import (
     refuse_own_shortage,
     shown,
 )
-from markerjit.fleet.hold import PATIENCE_S, Hold
+from markerjit.fleet.hold import Hold
 from markerjit.model import Seccomp
 from markerjit.printable import printable
 from markerjit.remote import native
 from markerjit.session.session import Session
 
+_PATIENCE_S = 10.0
 _POLL_S = 0.001
 _REMOVE_S = 2
 _MOST_MS = (1 << 31) - 1
 
 
-def launch(command: Sequence[str], *, patience: float = PATIENCE_S) -> Launched:
+def launch(command: Sequence[str], *, patience: float = _PATIENCE_S) -> Launched:
     """Start a program, and wait until it is at its entry point. There it waits for `patience`
     seconds, if nobody lets it go. Raises what Launched raises, and Refused for a program that ends
     before that, for example because a library is missing."""
@@ -66,7 +67,7 @@ class Launched:
     32-bit program, and for one without room for a few instructions.
     """
 
-    def __init__(self, command: Sequence[str], *, patience: float = PATIENCE_S) -> None:
+    def __init__(self, command: Sequence[str], *, patience: float = _PATIENCE_S) -> None:
         check_all("command", command, str)
         check_seconds("patience", patience)
         patience_ms = round(patience * 1000)
@@ -90,7 +91,7 @@ class Launched:
         if status != native.OK:
             raise _reason(self._path, status, report)
         self.pid: int = launched.pid
-        self._hold = Hold(launched, patience)
+        self._hold = Hold(launched)
         self._pidfd = _open_pidfd(self.pid)
 
     def attach(self, *, ring_size: int | None = None, seccomp: Seccomp | str = "read") -> Session:

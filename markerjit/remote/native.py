@@ -178,6 +178,7 @@ class Launched(ctypes.Structure):
 
     _fields_ = [
         ("pid", ctypes.c_int32),
+        ("patience_ms", ctypes.c_int32),
         ("size", ctypes.c_uint32),
         ("hold", ctypes.c_uint64),
         ("released", ctypes.c_uint64),

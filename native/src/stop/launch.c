@@ -292,6 +292,7 @@ static int write_hold(const struct waiter *waiter, struct image *image,
         !reads(image->mem_fd, back, size, launched->hold) || memcmp(hold, back, size))
         return fail(report, MJ_ERRNO, errno ? errno : EIO);
     memcpy(launched->code, hold, size);
+    launched->patience_ms = waiter->patience_ms;
     return MJ_OK;
 }
 

@@ -258,6 +258,7 @@ MJ_EXPORT int mj_read_filters(const struct mj_target *target, int32_t tid,
    `hold`, where `before` was. It is let go by 1 in the 32 bits at `released`. */
 struct mj_launched {
     int32_t pid;
+    int32_t patience_ms; /* how long it waits at least */
     uint32_t size;
     uint64_t hold, released;
     uint8_t before[MJ_HOLD_ROOM], code[MJ_HOLD_ROOM];
