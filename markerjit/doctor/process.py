@@ -10,7 +10,7 @@ import os
 import pwd
 from collections.abc import Iterator, Sequence
 
-from markerjit.arena.find import is_arena
+from markerjit.arena.mapped import is_arena
 from markerjit.arena.needed import NEEDED
 from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding, split
 from markerjit.doctor.machine import forced_writes, writes_are_forbidden
@@ -262,7 +262,7 @@ def _strays(view: View) -> Iterator[Finding]:
 
 def _rings(view: View) -> Iterator[Finding]:
     """A warning where recording is slower than elsewhere."""
-    if may_share_memory(view.read, read_maps(view.pid, why_not=why_not)):
+    if may_share_memory(view.pid, view.read, read_maps(view.pid, why_not=why_not)):
         yield Finding(
             WARNING,
             "rings",

@@ -87,13 +87,14 @@ class Fleet:
         no session is left."""
         check_callable("request", request)
         done: dict[int, T] = {}
-        for pid, session in self.sessions.items():
-            try:
-                done[pid] = request(session)
-            except BadArgument:
-                raise  # it is wrong for all
-            except MarkerError as error:
-                self._leave(pid, error)
+        with uncollected():  # as each request would by itself, and no collection in between
+            for pid, session in self.sessions.items():
+                try:
+                    done[pid] = request(session)
+                except BadArgument:
+                    raise  # it is wrong for all
+                except MarkerError as error:
+                    self._leave(pid, error)
         self._refuse_empty()
         return done
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 from markerjit.errors import refuse_own_shortage
 from markerjit.memory.stat import read_proc
 from markerjit.tuples import NamedTuple
+
+_GROUPS = 64
+"""The number of texts that are kept parsed."""
 
 
 class MemoryLeft(NamedTuple):
@@ -61,14 +64,19 @@ def frozen_by(pid: int) -> int:
     Under version 1 ptrace can stop no thread, as in uninterruptible sleep. Under version 2 a thread
     stops, but a borrowed one does not run until the group is thawed.
     """
-    groups = groups_of(_read(f"/proc/{pid}/cgroup"))
-    for folder in _folders(groups, "freezer")[:1]:
-        if _read(f"{folder}/freezer.state").startswith("F"):  # FREEZING, FROZEN; else THAWED
-            return 1
-    for folder in _folders(groups, "")[:1]:
-        if "frozen 1" in _read(f"{folder}/cgroup.events"):
-            return 2
-    return 0
+    old, new = _freezers(_read(f"/proc/{pid}/cgroup"))
+    if old and _read(f"{old}/freezer.state").startswith("F"):  # FREEZING, FROZEN; else THAWED
+        return 1
+    return 2 if new and "frozen 1" in _read(f"{new}/cgroup.events") else 0
+
+
+@lru_cache(_GROUPS)
+def _freezers(text: str) -> tuple[str, str]:
+    """The folders of the group that may freeze a process, of versions 1 and 2, in the text of
+    /proc/PID/cgroup; "" where there is none. The processes of a fleet mostly share a group."""
+    groups = groups_of(text)
+    old, new = (next(iter(_folders(groups, controller)), "") for controller in ("freezer", ""))
+    return old, new
 
 
 def memory_left(pid: int) -> MemoryLeft | None:

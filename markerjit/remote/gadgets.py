@@ -52,7 +52,8 @@ def find_gadgets(read: Callable[[RemoteAddress, int], bytes], maps: Sequence[Map
     executable = [
         mapping for mapping in maps if mapping.executable and mapping.path != "[vsyscall]"
     ]
-    for mapping in sorted(executable, key=_transience):  # the most permanent ones first
+    most_permanent_first = sorted(executable, key=lambda mapping: _transience(mapping.path))
+    for mapping in most_permanent_first:
         for name, offset in _offsets_in(read, mapping).items():
             addresses.setdefault(name, RemoteAddress(mapping.start + offset))
         if addresses.keys() >= _ENOUGH:
@@ -138,18 +139,19 @@ _C_LIBRARY = r"""
 """Compiled when a name is compared with it: most commands borrow no thread."""
 
 
-def _transience(mapping: Mapping) -> int:
-    """How likely the mapping is to be unmapped while the process runs; the least likely sorts
-    first.
+@lru_cache(_FILES)
+def _transience(path: str) -> int:
+    """How likely a mapping of this path is to be unmapped while the process runs; the least likely
+    sorts first.
 
     The sort is stable and the program is lower in memory than its libraries, so it comes first of
     the files.
     """
-    if re.fullmatch(_C_LIBRARY, os.path.basename(mapping.path), re.VERBOSE):
+    if re.fullmatch(_C_LIBRARY, os.path.basename(path), re.VERBOSE):
         return 0
-    if mapping.path == "[vdso]":
+    if path == "[vdso]":
         return 1
-    return 2 if mapping.path.startswith("/") else 3
+    return 2 if path.startswith("/") else 3
 
 
 def _first(code: bytes, patterns: Iterable[bytes]) -> int | None:

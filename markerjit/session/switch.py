@@ -20,8 +20,8 @@ from markerjit.abi import TRAP_INSTALLED
 from markerjit.arena import lease
 from markerjit.arena.arena import Arena
 from markerjit.arena.deadlines import any_is_over, restore_deadlines, set_deadline
-from markerjit.arena.find import Probes
 from markerjit.arena.journal import Journal
+from markerjit.arena.mapped import Probes
 from markerjit.arena.markers import Switched
 from markerjit.arena.own_rings import close_own_rings, has_own_rings
 from markerjit.arena.readable import forget_pages
@@ -554,7 +554,7 @@ class Switcher:
         arena = create_arena(
             turn.target.pid, memory, turn.caller(),
             maps=seen.maps, ring_size=self.ring_size or DEFAULT_RING_SIZE,
-            own_rings=not may_share_memory(memory.read, seen.maps),
+            own_rings=not may_share_memory(self.target.pid, memory.read, seen.maps),
         )  # fmt: skip
         self.target.note_arena(arena)
         self._searched = seen.objects
@@ -582,7 +582,8 @@ class Switcher:
         seen, memory = turn.seen, turn.target.memory
         if self._searched is seen.objects:
             return
-        if has_own_rings(memory, arena) and may_share_memory(memory.read, seen.maps):
+        pid = self.target.pid
+        if has_own_rings(memory, arena) and may_share_memory(pid, memory.read, seen.maps):
             close_own_rings(memory, arena)
         self._searched = seen.objects
 

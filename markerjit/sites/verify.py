@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
 
-from markerjit.abi import PAGE
 from markerjit.elf import Read
 from markerjit.errors import MarkerError, UnexpectedBytes
+from markerjit.memory.pages import PAGE_BYTES
 from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.sites.lots import Lot, Lots
 from markerjit.sites.remembered import blake2b, recall, remember
@@ -107,7 +107,7 @@ def read_each(read: Read, addresses: Sequence[RemoteAddress], size: int) -> list
     cuts = [
         index
         for index, (before, after) in enumerate(pairwise(addresses), 1)
-        if after - before > PAGE - size or not index % _TOGETHER
+        if after - before > PAGE_BYTES - size or not index % _TOGETHER
     ]
     code: list[bytes] = []
     for start, end in pairwise((0, *cuts, len(addresses))):
@@ -152,13 +152,23 @@ def confirm(read: Read, lots: Sequence[Lot]) -> None:
     for mapped, group in groupby(ours, key=_OBJECT):
         of_object = list(group)
         digest = _digest(of_object)
-        # One for each build and selection of its sites.
-        name = f"{mapped.build_id}-{digest[:16]}" if mapped.build_id else None
-        if name and recall(name) == digest:
+        if mapped.build_id is None:
+            _ask_capstone(read, Lots(of_object))
             continue
-        _ask_capstone(read, Lots(of_object))
-        if name:
+        # One for each build and selection of its sites.
+        name = f"{mapped.build_id}-{digest[:16]}"
+        if (name, digest) in _agreed:
+            continue
+        if recall(name) != digest:
+            _ask_capstone(read, Lots(of_object))
             remember(name, digest)
+        if len(_agreed) < _MOST_AGREED:
+            _agreed.add((name, digest))
+
+
+_agreed: set[tuple[str, str]] = set()
+"""What was confirmed before in this process: those of a fleet mostly have the same objects."""
+_MOST_AGREED = 4096
 
 
 def _ask_capstone(read: Read, sites: Sequence[Site]) -> None:

@@ -13,23 +13,55 @@ runs nothing of the program in the child, and no signal handler of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
 
 from markerjit.elf import Image, Read
 from markerjit.elf.image import PF_X
 from markerjit.elf.imports import imports_any, needs_others
-from markerjit.errors import MemoryFault
+from markerjit.errors import BadFile, MemoryFault
 from markerjit.memory import Mapping
-from markerjit.sites.discover import mapped_images
+from markerjit.sites.discover import image_at, starts_of_objects
+from markerjit.sites.mapped_files import file_of
+from markerjit.sites.unchanged import Version, mapped_version, version_of
 from markerjit.x86.forms import VFORK
 
 _CALLS = (b"vfork", b"__vfork", b"clone", b"__clone")
 _PIECE = 1 << 20
+_FILES = 64
+"""The number of files whose answers are kept."""
 
 
-def may_share_memory(read: Read, maps: Sequence[Mapping]) -> bool:
+def may_share_memory(pid: int, read: Read, maps: Sequence[Mapping]) -> bool:
     """Whether the process may have such children, as far as its objects tell."""
-    return any(_makes_them(image) for _, image in mapped_images(read, maps, []))
+    return any(_has_them(pid, read, mapping) for mapping in starts_of_objects(maps))
+
+
+def _has_them(pid: int, read: Read, mapping: Mapping) -> bool:
+    """The processes of a fleet have the same files. So a file is asked once, and not what each of
+    them has in its memory, which is nothing that others should believe. One that has changed, or
+    may do so, is asked in the memory of each."""
+    version = mapped_version(pid, mapping)
+    answers = _answers(version) if version else []
+    if answers:
+        return answers[0]
+    loaded = image_at(read, mapping, [])
+    if loaded is None:
+        return False
+    if version:
+        with suppress(BadFile), file_of(pid, mapping, loaded) as image:
+            if version_of(os.fstat(image.fileno()), mapping) == version:
+                answers.append(_makes_them(image))
+                return answers[0]
+    return _makes_them(loaded)
+
+
+@lru_cache(_FILES)
+def _answers(version: Version) -> list[bool]:
+    """The answer for a file, once it is known."""
+    return []
 
 
 def _makes_them(image: Image) -> bool:

@@ -328,6 +328,7 @@ def test_a_machine_that_promises_no_more_than_it_has_is_a_warning(limited: Calla
 def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """Files of control groups: a container that sees its own part of both hierarchies."""
     cgroup._mounts.cache_clear()
+    cgroup._freezers.cache_clear()
     files = {
         "/proc/self/mountinfo": (
             "30 25 0:26 /docker/1 /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
@@ -341,6 +342,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     monkeypatch.setattr(cgroup, "_read", lambda path: files.get(path, ""))
     yield files
     cgroup._mounts.cache_clear()
+    cgroup._freezers.cache_clear()
 
 
 @pytest.mark.parametrize(
