@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import markerjit.abi as abi
 from markerjit.abi import CONTROL, Control
 from markerjit.arena.arena import Arena
-from markerjit.arena.facts import heap_start
 from markerjit.arena.islands import Process
 from markerjit.arena.mapped import MAPPING_PATH, Arenas, Probes, mapped_arenas, places_of
 from markerjit.arena.store import FileStore, MemoryStore
@@ -169,6 +168,8 @@ def is_memfd(link: str) -> bool:
 def process_of(arena: Arena, caller: Caller) -> Process:
     """The facts of the target that are needed to make an island. Raises what reading /proc
     raises."""
+    from markerjit.arena.facts import heap_start  # few arenas get an island
+
     maps = read_maps(arena.pid)
     inode = next((mapping.inode for mapping in maps if mapping.start == arena.base), 0)
     descriptors = _descriptors(arena.pid).get(inode, ())

@@ -8,7 +8,6 @@ threads do not show that beforehand.
 
 from __future__ import annotations
 
-from markerjit.elf.function_names import function_names
 from markerjit.errors import BadFile
 from markerjit.model import MappedObject
 from markerjit.session.target import Target
@@ -37,6 +36,8 @@ class Masked:
         return self._known[mapped]
 
     def _look(self, mapped: MappedObject) -> bool:
+        from markerjit.elf.function_names import function_names  # it imports numpy
+
         target = self._target
         try:
             image = image_of(target.pid, target.memory.read, target.seen.maps, mapped)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from operator import is_
+from typing import TYPE_CHECKING
 
 from markerjit.abi import TAKES_TIME
 from markerjit.errors import BadArgument, Reason, Refused
@@ -34,12 +36,13 @@ from markerjit.patch.switchable import (
 from markerjit.probes.recorders import Recorders, takes_time
 from markerjit.proc.permission import threads_blocking_sigtrap
 from markerjit.quiesce.strategies import STRATEGIES, Strategy, default_strategy
-from markerjit.session.beginning import NOT_BEGUN, has_not_begun
-from markerjit.session.masked import MASKED, Masked
 from markerjit.session.target import Target, key_of
 from markerjit.sites import Lot
 from markerjit.sites.verify import confirm
 from markerjit.x86.forms import RETURN
+
+if TYPE_CHECKING:
+    from markerjit.session.masked import Masked
 
 Bindings = dict[RemoteAddress, Binding]
 
@@ -50,7 +53,12 @@ class Planner:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._confirmed: set[RemoteAddress] = set()
-        self._masked = Masked(target)
+
+    @cached_property
+    def _masked(self) -> Masked:
+        from markerjit.session.masked import Masked  # few switches need a breakpoint
+
+        return Masked(self._target)
 
     def strategy(self, name: str | None) -> Strategy:
         """The strategy of this name; without one the default. Raises BadArgument."""
@@ -143,6 +151,9 @@ class Planner:
         ]
         if mode is not None or all(map(_has_jump, foreign)):
             return states
+        from markerjit.session.beginning import NOT_BEGUN, has_not_begun
+        from markerjit.session.masked import MASKED
+
         needing = [state for state in foreign if not _has_jump(state)]
         why = dict.fromkeys(
             (state.site.marker for state in needing if self._masked.has(state.site.object)), MASKED

@@ -48,7 +48,6 @@ from markerjit.session.planning import Planner, one_format
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn, Turns
 from markerjit.sites import Lots, NameKind, Objects, ProbeName
-from markerjit.sites.vforks import may_share_memory
 from markerjit.tuples import NamedTuple
 from markerjit.uncollected import uncollected
 from markerjit.x86.forms import RETURN
@@ -548,6 +547,7 @@ class Switcher:
             self._refuse_blocked_sigtrap()
         self._refuse_older_in_use()
         from markerjit.arena.create import DEFAULT_RING_SIZE, create_arena
+        from markerjit.sites.vforks import may_share_memory
 
         seen = turn.seen
         memory = turn.target.memory
@@ -582,6 +582,8 @@ class Switcher:
         seen, memory = turn.seen, turn.target.memory
         if self._searched is seen.objects:
             return
+        from markerjit.sites.vforks import may_share_memory
+
         pid = self.target.pid
         if has_own_rings(memory, arena) and may_share_memory(pid, memory.read, seen.maps):
             close_own_rings(memory, arena)

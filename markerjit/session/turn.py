@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from markerjit.arena.journal import Journal
 from markerjit.errors import ChangeFailed, MarkerError, NoSuchProcess, Refused, TargetGone
@@ -29,11 +30,13 @@ from markerjit.proc.permission import (
     check_before_writing,
 )
 from markerjit.remote import native
-from markerjit.remote.calls import BorrowedThread, Caller, OwnThread
 from markerjit.remote.filters import Filters, NeededCall
-from markerjit.remote.gadgets import Gadgets, find_gadgets
-from markerjit.remote.mappings import Mappings
 from markerjit.session.target import Seen, Target
+
+if TYPE_CHECKING:  # most switches borrow no thread
+    from markerjit.remote.calls import Caller
+    from markerjit.remote.gadgets import Gadgets
+    from markerjit.remote.mappings import Mappings
 
 _ASK_AGAIN_S = 1.0
 _LOOKS_BEFORE_MAPPINGS = 2
@@ -107,6 +110,8 @@ class Turn:
 
     def caller(self) -> Caller:
         """A thread that makes system calls in the process."""
+        from markerjit.remote.calls import BorrowedThread, OwnThread
+
         if self.target.own:
             return OwnThread()
         return BorrowedThread(self.native_target(borrowing=True))
@@ -144,6 +149,8 @@ class Turns:
             target.look(self._mappings)
             self._looks += 1
             if self._looks == _LOOKS_BEFORE_MAPPINGS:
+                from markerjit.remote.mappings import Mappings
+
                 self._mappings = Mappings(target.pid)
             target.refuse_unknown_runtime()
             with target.known():
@@ -161,6 +168,8 @@ class Turns:
         anything was mapped or unmapped."""
         seen = self._target.seen
         if self._gadgets is None or self._gadgets[0] is not seen.maps_text:
+            from markerjit.remote.gadgets import find_gadgets
+
             self._gadgets = (seen.maps_text, find_gadgets(self._target.memory.read, seen.maps))
         return self._gadgets[1]
 

@@ -15,7 +15,6 @@ from operator import attrgetter
 
 from markerjit.elf import Read
 from markerjit.errors import MarkerError, UnexpectedBytes
-from markerjit.memory.pages import PAGE_BYTES
 from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.sites.lots import Lot, Lots
 from markerjit.sites.remembered import blake2b, recall, remember
@@ -24,6 +23,7 @@ from markerjit.x86.forms import STUBBED, is_breakpoint, mode_of
 
 _OBJECT = attrgetter("object")
 _WORD = 1 << 64
+_PAGE = 4096
 _TOGETHER = 256
 """Addresses at most that are read by one read."""
 _MOST = 4096
@@ -107,7 +107,7 @@ def read_each(read: Read, addresses: Sequence[RemoteAddress], size: int) -> list
     cuts = [
         index
         for index, (before, after) in enumerate(pairwise(addresses), 1)
-        if after - before > PAGE_BYTES - size or not index % _TOGETHER
+        if after - before > _PAGE - size or not index % _TOGETHER
     ]
     code: list[bytes] = []
     for start, end in pairwise((0, *cuts, len(addresses))):

@@ -33,7 +33,6 @@ from markerjit import Mode  # noqa: E402
 from markerjit.arena import arena, journal, patches  # noqa: E402
 from markerjit.memory import process  # noqa: E402
 from markerjit.remote import gadgets, native  # noqa: E402
-from markerjit.session import turn  # noqa: E402
 from tests.support.large_pages import collapse_memory  # noqa: E402
 
 Work = TypeVar("Work")
@@ -80,14 +79,14 @@ def _without_sigreturn(act: Callable[[int], None]) -> Callable[[int], None]:
     in this process: for a controller that is made to die."""
 
     def act_without(pid: int) -> None:
-        find = turn.find_gadgets
+        find = gadgets.find_gadgets
 
         def find_others(*args: Any) -> gadgets.Gadgets:
-            gadgets = find(*args)
-            assert gadgets.pop_rax_ret
-            return gadgets._replace(sigreturn=type(gadgets.sigreturn)(0))
+            places = find(*args)
+            assert places.pop_rax_ret
+            return places._replace(sigreturn=type(places.sigreturn)(0))
 
-        turn.find_gadgets = find_others
+        gadgets.find_gadgets = find_others
         act(pid)
 
     return act_without
