@@ -143,6 +143,8 @@ class NativeTarget(ctypes.Structure):
         ("seen_trap", ctypes.c_uint64),
         ("is_private", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
+        ("slots", ctypes.c_uint64),
+        ("slots_size", ctypes.c_uint64),
     ]
 
 

@@ -97,9 +97,13 @@ class Turn:
             mapped=mapped,
             mapped_size=len(mapped),
         )
-        if target.seen.arena and not target.own:
-            process.scratch = target.seen.arena.scratch
-            process.rseq_offset = int(target.seen.arena.facts.rseq_offset)
+        arena = target.seen.arena
+        if arena and not target.own:
+            process.scratch = arena.scratch
+            process.rseq_offset = int(arena.facts.rseq_offset)
+            if arena.is_current:
+                slots = arena.geometry.slots
+                process.slots, process.slots_size = arena.base + slots.offset, slots.size
         if borrowing and not target.own:
             check_before_borrowing(target.pid)
             # All threads, however lately they were asked: a filter would kill the borrowed one.

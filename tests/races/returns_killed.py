@@ -23,6 +23,7 @@ import markerjit
 
 PROGRAM = ROOT / "build/targets/truth_returns"
 EVERY = "func:truth_returns:rare:return"
+MANY = "func:truth_returns:*,func:truth_returns:*:return"
 TURNS = 10
 
 
@@ -40,7 +41,15 @@ def entry_and_trace(pid: int) -> None:
             session.off("func:truth_returns:rare")
 
 
+def many(pid: int) -> None:
+    """The words of so many slots are written by runs, but for the first time."""
+    with markerjit.attach(pid) as session:
+        session.on(MANY)
+        session.off(MANY)
+
+
 SCENARIOS = (
+    Scenario("many again", many, many),
     Scenario("first trace", lambda pid: None, trace),
     Scenario("trace", trace, trace),
     Scenario("trace beside the entry", trace, entry_and_trace),
@@ -84,7 +93,7 @@ def _looked_at(target: Victim) -> list[str]:
             events = [(event.fields["arg0"], event.fields["ret"]) for event in stream.drain()]
         if events != [(n, n - n % 2) for n in range(first, first + TURNS)] or stream.unmatched:
             harm.append(f"events {events}, {stream.unmatched} unmatched")
-        for name in (EVERY, "func:truth_returns:rare"):
+        for name in (EVERY, "func:truth_returns:rare", MANY):
             session.off(name)
     return harm
 

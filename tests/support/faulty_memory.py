@@ -40,6 +40,7 @@ class FaultyMemory:
     hole    addresses that are not mapped
     states  the content after each write
     file    what the mapped file has; None: it cannot be read
+    slots   how many bytes from the start on are slots of an arena
     """
 
     def __init__(self, library: ctypes.CDLL, content: bytes) -> None:
@@ -51,6 +52,7 @@ class FaultyMemory:
         self.hole = range(0)
         self.states: list[bytes] = []
         self.file: bytes | None = None
+        self.slots = 0
         self._library = library
         self._access = Access(self._reach)
         self._sync = Sync(self._synchronise)
@@ -107,6 +109,7 @@ class FaultyMemory:
             place.value = ctypes.cast(function, ctypes.c_void_p).value
         packed = pack(edits)
         ctypes.c_char_p.in_dll(self._library, "mj_test_file").value = self.file
+        ctypes.c_uint64.in_dll(self._library, "mj_test_slots_size").value = self.slots
         self.report = native.Report()
         return int(
             self._library.mj_test_transact(

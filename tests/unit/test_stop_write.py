@@ -367,3 +367,83 @@ def test_many_words_are_not_tried_again_for_each_place_that_is_only_compared(
 
     assert memory.of(WRITE) == [WORDS[20].address] * 2  # in the list, and by itself
     assert (memory.report.index, memory.report.error) == (20, errno.EIO)
+
+
+# ---- many words of slots -------------------------------------------------------------------------
+
+SLOTS = [edit(START + 64 * n, bytes(8), bytes([n + 1]) * 8) for n in range(100)]
+"""In two pages. What stands between them belongs to the runtime."""
+COUNTED = b"".join(bytes(8) + bytes([n + 101]) * 56 for n in range(100))
+
+
+def slots_written(count: int) -> bytes:
+    written = bytearray(COUNTED)
+    for change in SLOTS[:count]:
+        written[change.address - START : change.address - START + 8] = change.new
+    return bytes(written)
+
+
+def slots_of(library: ctypes.CDLL, size: int = len(COUNTED)) -> FaultyMemory:
+    memory = FaultyMemory(library, COUNTED)
+    memory.slots = size
+    return memory
+
+
+def test_many_words_of_slots_are_written_with_what_stands_between(
+    faulty_library: ctypes.CDLL,
+) -> None:
+    memory = slots_of(faulty_library)
+
+    assert memory.apply(SLOTS, nobody_runs=True) == native.OK
+
+    assert memory.content == slots_written(100)
+    assert memory.of(WRITE) == [START, START + 4096], "a page at a time"
+    assert memory.report.written == 100
+
+
+@pytest.mark.parametrize(
+    ("edits", "size", "stand"),
+    [
+        (SLOTS, 64 * 99, True),  # the last of them is no slot
+        (SLOTS[:15], len(COUNTED), True),  # too few
+        (SLOTS, len(COUNTED), False),  # threads may count
+    ],
+)
+def test_other_words_are_written_one_by_one(
+    faulty_library: ctypes.CDLL, edits: list[Edit], size: int, stand: bool
+) -> None:
+    memory = slots_of(faulty_library, size)
+
+    assert memory.apply(edits, nobody_runs=stand) == native.OK
+
+    assert memory.content == slots_written(len(edits))
+    assert memory.of(WRITE) == [change.address for change in edits]
+
+
+def test_what_is_only_compared_among_words_of_slots_stays(faulty_library: ctypes.CDLL) -> None:
+    memory = slots_of(faulty_library)
+    edits = [change._replace(new=change.old) if n % 2 else change for n, change in enumerate(SLOTS)]
+
+    assert memory.apply(edits, nobody_runs=True) == native.OK
+
+    expected = bytearray(slots_written(100))
+    for change in SLOTS[1::2]:
+        expected[change.address - START : change.address - START + 8] = change.old
+    assert memory.content == expected
+
+
+@pytest.mark.parametrize("page", [0, 1])
+def test_words_of_slots_are_taken_back_where_a_page_cannot_be_written(
+    faulty_library: ctypes.CDLL, page: int
+) -> None:
+    memory = slots_of(faulty_library)
+    undisturbed = slots_of(faulty_library)
+    assert undisturbed.apply(SLOTS, nobody_runs=True) == native.OK
+    first = undisturbed.steps.index((WRITE, START + 4096 * page))
+    # By its page, by the rest of the run where there is one, by the list, by the word.
+    memory.faults = dict.fromkeys(range(first, first + 3 + page), errno.EIO)
+
+    assert memory.apply(SLOTS, nobody_runs=True) != native.OK
+
+    assert memory.content == COUNTED
+    assert memory.report.index == 64 * page

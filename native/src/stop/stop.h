@@ -71,6 +71,7 @@ struct mj_target {
     uint64_t seen_trap;  /* room for the answer, a struct sigaction of the kernel, in the target */
     int32_t is_private;  /* MJ_STOP: these edits were written before, so the pages are its own */
     int32_t reserved;
+    uint64_t slots, slots_size; /* MJ_STOP: of the arena, or 0 bytes. No other process has them */
 };
 
 /* An instruction inside an edit, and its copy: that one and those behind it do the same as the

@@ -89,6 +89,8 @@ void file_close(struct file *file) {
 
 int (*mj_test_sync)(void *unused);
 
+uint64_t mj_test_slots_size; /* of slots, from START on */
+
 /* How many edits each step of runs has; returns how many there are. */
 int mj_test_steps_of_runs(const struct mj_edit *edits, uint32_t count, uint32_t *sizes) {
     struct steps_of_runs steps = steps_of_runs_create(edits, count);
@@ -116,7 +118,7 @@ static struct steps_of_runs one_step(const struct mj_edit *edits, uint32_t first
    apply.c writes so while nobody runs. */
 int mj_test_transact(const struct mj_edit *edits, uint32_t count, uint32_t first, uint32_t in_runs,
                      int stands, struct mj_report *report) {
-    const struct mj_target target = {.mem_fd = 0};
+    const struct mj_target target = {.slots = START, .slots_size = mj_test_slots_size};
     struct steps_of_runs runs =
         stands ? steps_of_runs_create(edits, count) : one_step(edits, first, in_runs);
     const struct transaction transaction = {.target = &target,
