@@ -12,6 +12,7 @@ where (session/), or write code of the program (patch/).
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
 import markerjit.abi as abi
 from markerjit.abi import (
@@ -140,10 +141,16 @@ class Arena:
     def record_probe(self, marker: int, *, preserving: bool) -> RemoteAddress:
         """The probe that records a marker, for bodies that call so: code of its own, or the one
         that records any."""
-        entry = self.markers.entry(marker)
-        if preserving:
-            return RemoteAddress(self.base + (entry.recorder or self.entry.record_block))
-        return RemoteAddress(self.base + (entry.recorder_of_c or self.entry.record))
+        (probe,) = self.record_probes([marker], preserving=preserving)
+        return probe
+
+    def record_probes(self, markers: Sequence[int], *, preserving: bool) -> list[RemoteAddress]:
+        """The same for many markers, whose entries are read together."""
+        field = "recorder" if preserving else "recorder_of_c"
+        any_marker = self.entry.record_block if preserving else self.entry.record
+        entries = self.markers.entries_of(markers)
+        own = {marker: getattr(entry, field) for marker, entry in entries.items()}
+        return [RemoteAddress(self.base + (own[marker] or any_marker)) for marker in markers]
 
     def asking_probe(self, marker: int) -> RemoteAddress:
         """The code of the question of a marker, which stands before its probe. Raises MarkerError

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from markerjit.abi import ASKS_BEFORE_COUNT, ASKS_BEFORE_RECORD, Geometry, MarkerEntry
 from markerjit.arena.control import ControlBlock
@@ -216,9 +216,16 @@ class Markers:
     def set_recorder(self, marker: int, recorder: RemoteAddress, *, preserving: bool) -> None:
         """From now on this code records the marker where it is switched on, for bodies that make a
         preserving call or for those that make an ordinary one."""
-        offset = recorder - self._base
-        field = "recorder" if preserving else "recorder_of_c"
-        self._table.write_field(marker, field, offset.to_bytes(4, "little"))
+        self.set_recorders({marker: recorder}, preserving=preserving)
+
+    def set_recorders(self, recorders: Mapping[int, RemoteAddress], *, preserving: bool) -> None:
+        """The same of many markers."""
+        field, base = "recorder" if preserving else "recorder_of_c", self._base
+        places = [
+            (marker, (recorder - base).to_bytes(4, "little"))
+            for marker, recorder in recorders.items()
+        ]
+        self._table.write_each(field, places)
 
     # ---- questions -----------------------------------------------------------------------------
 

@@ -82,7 +82,7 @@ SIZES = ("byte", "word", "dword", "qword")
 """Parts of rax, and of memory, by log2 of their bytes."""
 SEQUENCE = struct.Struct("<IIQQQ")
 """struct mj_restartable."""
-_SEQUENCE_NAMES = ("record_sequence", "count_sequence")
+SEQUENCE_NAMES = ("record_sequence", "count_sequence")
 _WORD = struct.Struct("<I")
 _SIGNATURE = struct.pack("<I", RSEQ_SIGNATURE)
 AHEAD = 512
@@ -98,7 +98,7 @@ _NAMES = (
     "entry", "record_event", "pass", "make_room", "lose", "gate_record", "gate_pass", "gate_lose",
     "heads", "alive", "counts", "ns_per_tick", "readable",
 )  # fmt: skip
-"""What a recorder leads to: `_names` says where it is."""
+"""What a recorder leads to: `names_of` says where it is."""
 _ANY_MARKER = 0x2A5A5A
 """An id whose bytes are nowhere else in a recorder."""
 TAG_BEFORE, HEAD_BEFORE = 8, 16
@@ -305,31 +305,37 @@ def make_recorder(shape: Shape, setting: Setting, address: int) -> Recorder:
     record that a page has no room for: the code would write behind it."""
     if shape.size > MAX_RECORD:
         raise MarkerError(f"no page has room for a record of {shape.size} bytes")
-    control, markers = setting.control, setting.geometry.max_markers
-    place = Place(control.rseq_offset, control.tid_offset, log2(markers * COUNT_SIZE))
-    made = _template(shape._replace(marker=_ANY_MARKER, entry=0), place)
-    names = _names(shape, setting)
+    made = template_of(shape, setting)
+    names = names_of(shape, setting)
     code = bytearray(made.code)
     for at, start, end, handler in made.descriptors:
         sequence = SEQUENCE.pack(0, 0, address + start, end - start, address + handler)
         _put(code, at, sequence)
     names |= {
         name: address + descriptor.at
-        for name, descriptor in zip(_SEQUENCE_NAMES, made.descriptors, strict=False)
+        for name, descriptor in zip(SEQUENCE_NAMES, made.descriptors, strict=False)
     }
     for reference in made.references:
         _put(code, reference.at, displacement(reference, address, names))
-    head = _WORD.pack(_number_in_head(shape))
+    head = _WORD.pack(number_in_head(shape))
     _put(code, made.head, head)
     _put(code, made.entry - HEAD_BEFORE, head)
     parts = tuple(Part(name, address + start, address + end) for name, start, end in made.parts)
     return Recorder(bytes(code), address + made.entry, parts)
 
 
+def template_of(shape: Shape, setting: Setting) -> Template:
+    """The recorder of all markers whose records are alike, whatever their ids. Raises
+    WronglyAssembled."""
+    control, markers = setting.control, setting.geometry.max_markers
+    place = Place(control.rseq_offset, control.tid_offset, log2(markers * COUNT_SIZE))
+    return _template(shape._replace(marker=_ANY_MARKER, entry=0), place)
+
+
 @lru_cache(_TEMPLATES)
 def _template(shape: Shape, place: Place) -> Template:
     """The recorder of all markers whose records are alike."""
-    names = (*_NAMES, *_SEQUENCE_NAMES)
+    names = (*_NAMES, *SEQUENCE_NAMES)
     frame = shape.frame()
     spans = [("start", "end"), ("count", "counted")][: 1 + shape.counted]
     starts = [number * SEQUENCE.size for number in range(len(spans))]
@@ -361,7 +367,7 @@ def _template(shape: Shape, place: Place) -> Template:
         Descriptor(start, entry + labels[first], entry + labels[behind], handler)
         for start, (first, behind), (handler, _) in zip(starts, spans, handlers, strict=True)
     )
-    head = _WORD.pack(_number_in_head(shape))
+    head = _WORD.pack(number_in_head(shape))
     if whole.count(head) != 1:
         raise WronglyAssembled("the id of the marker is not where it should be")
     at_head = whole.index(head)
@@ -371,7 +377,7 @@ def _template(shape: Shape, place: Place) -> Template:
     return Template(bytes(whole), entry, padded, places, descriptors, at_head)
 
 
-def _number_in_head(shape: Shape) -> int:
+def number_in_head(shape: Shape) -> int:
     """The number with the id of the marker that a recorder writes."""
     return shape.marker if shape.has_text else HEAD.pack(shape.marker, shape.size // WORD)
 
@@ -388,7 +394,8 @@ def _with_padding(parts: Sequence[Part], end: int) -> tuple[Part, ...]:
     return tuple(padded)
 
 
-def _names(shape: Shape, setting: Setting) -> dict[str, int]:
+def names_of(shape: Shape, setting: Setting) -> dict[str, int]:
+    """What a recorder leads to, besides its own sequences, and where it is."""
     base, geometry = setting.base, setting.geometry
     return {
         "entry": shape.entry,
@@ -500,7 +507,7 @@ def _head(shape: Shape, place: Place) -> Iterator[str]:
     """The id of the marker and the size, unless a text makes that unknown, and the thread's id: one
     store for both where they are known."""
     tid = shape.tid and place.tid >= 0
-    head = _number_in_head(shape)
+    head = number_in_head(shape)
     if tid:
         yield f"movabs eax, dword ptr fs:[{offset_of_thread(place.tid)}]"
     if shape.has_text:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from markerjit.abi import (
@@ -53,6 +54,8 @@ _ALIGN = 32
 _ENTRIES = 1024
 _AT_ONCE = 1024
 """Recorders that are written together."""
+_MANY = 64
+"""Of fewer, what is made by columns takes longer, and numpy would be loaded for it."""
 
 _KEPT = (AddUp, Pair, HeapStep)
 """Probes whose code stays with its entry, as a recorder does."""
@@ -73,19 +76,30 @@ class Recorders:
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
         self._loaded: dict[tuple[str, str, str], Loaded] = {}
-        self._known: dict[tuple[Signature, Probe], int] = {}
+        self._known: dict[Probe, dict[Signature, int]] = {}
 
     def find(self, signature: Signature, probe: Probe) -> int | None:
         """The id of a marker that is recorded so; None when the runtime was not told of it."""
         if probe.question and not isinstance(probe, _KEPT):  # its code may have been given back
             return self._find_asked(signature, probe)
-        known = self._known.get((signature, probe))
+        of_probe = self._known.setdefault(probe, {})
+        known = of_probe.get(signature)
         if known is None:
             find = self._find_asked if probe.question else self._find_plain
             known = find(signature, probe)
             if known is not None:
-                self._known[signature, probe] = known
+                of_probe[signature] = known
         return known
+
+    def find_many(self, signatures: Sequence[Signature], probe: Probe) -> list[int | None]:
+        """The same of many: thousands of functions were told of together."""
+        if probe.question:
+            return [self.find(signature, probe) for signature in signatures]
+        known = map(self._known.setdefault(probe, {}).get, signatures)
+        return [
+            self.find(signature, probe) if marker is None else marker
+            for signature, marker in zip(signatures, known, strict=True)
+        ]
 
     def _find_plain(self, signature: Signature, probe: Probe) -> int | None:
         return self.arena.markers.known(signature.text, _entry(signature, probe))
@@ -152,10 +166,8 @@ class Recorders:
             for signature, way in zip(signatures, made, strict=True)
         ]
         markers = self.arena.markers.find_many(described)
-        self._known.update(
-            ((signature, probe), marker)
-            for signature, marker in zip(signatures, markers, strict=True)
-        )
+        known = self._known.setdefault(probe, {})
+        known.update(zip(signatures, markers, strict=True))
         if not isinstance(probe, Record):
             return
         facts = self.arena.facts
@@ -186,6 +198,16 @@ class Recorders:
 
             return entry_of(file, probe.function, is_counted=not probe.replaces)
         return self.arena.count_probe(preserving=preserving)
+
+    def probes(
+        self, markers: Sequence[int], probe: Probe, *, preserving: bool = True
+    ) -> list[RemoteAddress]:
+        """The same for many markers."""
+        if not probe.question and isinstance(probe, Record):
+            return self.arena.record_probes(markers, preserving=preserving)
+        if not probe.question and isinstance(probe, Count):
+            return [self.arena.count_probe(preserving=preserving)] * len(markers)
+        return [self.probe(marker, probe, preserving=preserving) for marker in markers]
 
     def adapter(self, probe: Probe, *, preserving: bool) -> RemoteAddress:
         """What the slot must hold besides, for a preserving body to reach a C function; 0 where it
@@ -283,9 +305,12 @@ class Recorders:
         field = "recorder" if preserving else "recorder_of_c"
         stored = self.arena.markers.entries_of(entries)
         new = [marker for marker in entries if not getattr(stored[marker], field)]
+        if len(new) >= _MANY:  # those that are alike together
+            new.sort(key=lambda marker: id(entries[marker]))
+        put = self._put_alike if len(new) >= _MANY else self._put_recorders
         for at in range(0, len(new), _AT_ONCE):
             some = {marker: entries[marker] for marker in new[at : at + _AT_ONCE]}
-            if not self._put_recorders(some, preserving):
+            if not put(some, preserving):
                 return
 
     def _put_recorders(self, entries: Mapping[int, MarkerEntry], preserving: bool) -> bool:
@@ -308,14 +333,46 @@ class Recorders:
             recorder = make_recorder(shape, setting, arena.base + start)
             code += recorder.code
             places[marker] = RemoteAddress(recorder.entry)
+        is_put = self._put_code(room.start, bytes(code), places, preserving=preserving)
+        return is_put and len(places) == len(entries)
+
+    def _put_alike(self, entries: Mapping[int, MarkerEntry], preserving: bool) -> bool:
+        """The same of many, in which those that are alike follow each other."""
+        from markerjit.probes.recorder import LARGEST, setting_of, shape_of, template_of
+        from markerjit.probes.recorders_alike import make_recorders
+
+        arena, markers = self.arena, self.arena.markers
+        setting = setting_of(arena)
+        room = arena.code.room_for_recorders()
+        code = bytearray()
+        places: dict[int, RemoteAddress] = {}
+        for _, group in groupby(entries, key=lambda marker: id(entries[marker])):
+            some = list(group)
+            shape = shape_of(0, 0, entries[some[0]], preserving=preserving)
+            start = room.start + len(code)
+            size = len(template_of(shape, setting).code)
+            some = some[: max(0, (room.end - start - LARGEST) // size + 1)]
+            if not some:
+                break
+            addresses = [markers.address(marker) for marker in some]
+            of_group, probes = make_recorders(shape, setting, some, addresses, arena.base + start)
+            code += of_group
+            places.update(zip(some, map(RemoteAddress, probes), strict=True))
+        is_put = self._put_code(room.start, bytes(code), places, preserving=preserving)
+        return is_put and len(places) == len(entries)
+
+    def _put_code(
+        self, start: int, code: bytes, places: Mapping[int, RemoteAddress], *, preserving: bool
+    ) -> bool:
+        """Write recorders into the room from `start` on, and tell the runtime which marker's probe
+        is where. Returns whether they could be written."""
         if places:
             try:
-                arena.code.put(RemoteAddress(arena.base + room.start), bytes(code))
+                self.arena.code.put(RemoteAddress(self.arena.base + start), code)
             except Refused:
                 return False
-        for marker, place in places.items():
-            markers.set_recorder(marker, place, preserving=preserving)
-        return len(places) == len(entries)
+        self.arena.markers.set_recorders(places, preserving=preserving)
+        return True
 
     def _made_recorder(
         self, marker: int, made: Recording, address: RemoteAddress, *, preserving: bool = True

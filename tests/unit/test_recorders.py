@@ -15,7 +15,7 @@ from markerjit.patch.where import Where
 from markerjit.probes.recorder import LARGEST, make_recorder, setting_of, shape_of
 from markerjit.probes.recorders import Recorders, check_fields
 from markerjit.ring.types import Options, Time
-from tests.support.own_arena import CHARS, DOUBLE, INT, LONG, SHARED, OwnArena
+from tests.support.own_arena import CHARS, DOUBLE, INT, LONG, SHARED, OwnArena, geometry_of
 
 USUAL = Options()
 
@@ -223,6 +223,31 @@ def test_recorders_of_many_are_those_that_one_would_have_and_some_find_no_room(
         assert marker is not None
         own.slot(marker).hit(*[c_int(7)] * len(signature.args))
     assert [record.name for record in own.records()] == [each.name for each in signatures]
+
+
+@pytest.mark.parametrize("room", [CODE_SIZE, LARGEST + 8000], ids=["for all", "for some"])
+def test_recorders_of_thousands_are_those_that_one_would_have(build: Path, room: int) -> None:
+    """Those that are alike are made together."""
+    own = OwnArena(geometry_of(max_markers=128))
+    recorders = Recorders(own.arena)
+    used = max(own.arena.control.number("code_used"), CODE_SIZE - room)
+    own.arena.control.write("code_used", used)
+    formats = ("a %d", INT), ("a %d b %d", INT, INT), ("a %s", CHARS)
+    signatures = [event(f"m{number}", *formats[number % 3]) for number in range(90)]
+
+    recorders.tell(signatures, Record(USUAL))
+
+    markers = recorders.find_many(signatures, Record(USUAL))
+    made = [marker for marker in markers if marker is not None and is_own_code(own, marker)]
+    assert len(made) == 90 if room == CODE_SIZE else 10 < len(made) < 90
+    setting = setting_of(own.arena)
+    for marker in made:
+        entry, place = own.arena.markers.entry(marker), own.arena.markers.address(marker)
+        shape = shape_of(marker, place, entry, preserving=True)
+        probe = own.base + entry.recorder
+        start = 2 * probe - make_recorder(shape, setting, probe).entry
+        alone = make_recorder(shape, setting, start)
+        assert own.store.read(start - own.base, len(alone.code)) == alone.code
 
 
 def test_without_room_for_code_the_general_recorder_does_it(
