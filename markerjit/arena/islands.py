@@ -113,17 +113,18 @@ class Filling:
     def __init__(self, islands: Islands, island: Island) -> None:
         self._islands = islands
         self._island = island
+        self._start, self._end = island.place, island.end
         self._code = bytearray()
 
     @property
     def room(self) -> int:
         """Bytes that are left."""
-        return self._island.end - self.place
+        return self._end - self.place
 
     @property
     def place(self) -> RemoteAddress:
         """Where the next code will stand."""
-        return RemoteAddress(self._island.place + _aligned(len(self._code)))
+        return RemoteAddress(self._start + _aligned(len(self._code)))
 
     def add(self, code: bytes) -> None:
         """Have this code there. Raises ValueError without room."""

@@ -134,6 +134,8 @@ _ANY_NUMBER = 0x5AFE_5107_5AFE_8000
 _ANY_HALF = 0x3C96_A500
 """Not the addresses of any slots, nor of anything else: the processor takes them for none."""
 _JUMP = bytes([JMP_NEAR])
+_REACH = range(-(1 << 31), 1 << 31)
+"""Of the displacement of a jump."""
 _HEADS = 1 << 10
 _EXITS = 1 << 13
 _SLOTS = 1 << 4
@@ -311,16 +313,16 @@ def code_of_stub(
     """The code of `stub_for`, for thousands of sites: most lose instructions that others lose, too,
     and that are copied as they are."""
     alike = _usual_of(site, displaced.code, fast)
-    if alike is None:
+    goes_to = displaced.address + len(displaced.code)
+    if alike and alike[0].leads:
+        goes_to = RemoteAddress(goes_to + displacement_of(displaced.code))
+    if alike is None or goes_to - address - alike[0].tail_at not in _REACH:
         stub = stub_for(site, slot, displaced, address, entry, head=head, fast=fast)
         return stub if isinstance(stub, Unmovable) else Code(stub.code, stub.before)
     usual, numbers = alike
     named = displaced.address + len(usual.first) + usual.named
     words = (*_words_for(slot, entry, named, fast), *numbers)
-    back = b""
-    if usual.goes_on:
-        end = displaced.address + len(displaced.code)
-        back = _JUMP + relative(end, address + usual.tail_at)
+    back = _JUMP + relative(goes_to, address + usual.tail_at) if usual.goes_on else b""
     laid = usual.laid
     code = usual.first + laid.main(words) + usual.behind + back
     if not laid.tail or fast is None:
@@ -330,12 +332,13 @@ def code_of_stub(
 
 class _Usual(NamedTuple):
     """Stubs of alike operands, of sites that lose the same instructions, which are copied as they
-    are.
+    are; or of exits that lose nothing but a jump out of the function, which ends the stub.
 
     first    those before the probe, and `behind` those behind it
     named    what is said of such a site, at address 0
     goes_on  whether a jump leads back into the program
     tail_at  where that ends, and the tail begins
+    leads    that jump leads to where the displaced one does
     """
 
     laid: _Laid
@@ -344,6 +347,7 @@ class _Usual(NamedTuple):
     named: int
     goes_on: bool
     tail_at: int
+    leads: bool = False
 
 
 def _usual_of(
@@ -356,14 +360,26 @@ def _usual_of(
     operands = site.recipe.operands
     keeps = site.form.name == FUNCTION
     head = _head_of(site.signature.args, operands, fast, keeps=keeps)
-    key = code, is_exit
+    leads = is_exit and _is_jump_alone(code)
+    key = b"" if leads else code, is_exit
     known = head.alike.usual
     if key not in known:
         if len(known) >= _EXITS:
             known.clear()
-        known[key] = _laid_out(head.alike, operands, code, is_exit=is_exit)
+        if leads:
+            laid = _laid_out(head.alike, operands, b"", is_exit=False)
+            known[key] = laid and laid._replace(leads=True)
+        else:
+            known[key] = _laid_out(head.alike, operands, code, is_exit=is_exit)
     usual = known[key]
     return (usual, head.numbers) if usual else None
+
+
+def _is_jump_alone(code: bytes) -> bool:
+    """Whether all that an exit loses is a jump with a displacement of 32 bits that is always taken,
+    and does not lead into itself."""
+    is_jump = len(code) == NEAR_LENGTH and code.startswith(_JUMP)
+    return is_jump and not -NEAR_LENGTH < displacement_of(code) < 0
 
 
 def _laid_out(

@@ -44,6 +44,7 @@ from markerjit.x86.forms import (
     TAIL_CALL,
     code_form,
     exit_form,
+    is_near_condition,
 )
 from markerjit.x86.relocate import Unmovable
 from tests.support.own_arena import OwnArena, Slot
@@ -520,6 +521,11 @@ LOST = {
     "a short jump": "31 c0 eb 40",
     "on a condition": "85 ff 0f 84 10 20 00 00",
     "through memory": "5d ff 25 10 20 00 00",
+    "nothing but a jump": "e9 10 20 00 00",
+    "nothing but a jump back": "e9 f0 df ff ff",
+    "nothing but a jump too far": "e9 00 01 00 80",
+    "nothing but a jump into itself": "e9 fd ff ff ff",
+    "nothing but a condition": "0f 84 10 20 00 00",
     "no instruction": "06",
     "endbr64": "f3 0f 1e fa 55",
 }
@@ -536,7 +542,8 @@ OF_SITES = {
 def usdt_site(kind: str, text: str, at: int, lost: bytes) -> UsdtSite:
     operands, args = parsed(text)
     names = {"entry": FUNCTION, "instruction": INSTRUCTION, "tail call": TAIL_CALL}
-    form = exit_form(lost[:5]) if kind == "exit" else code_form(names[kind], lost[:5])
+    head = lost if is_near_condition(lost) else lost[:5]
+    form = exit_form(head) if kind == "exit" else code_form(names[kind], head)
     assert form
     place = Place(MappedObject("/made", 0, None, False), at, "made")
     signature = Signature("func:made", "", args)
