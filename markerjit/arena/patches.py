@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 from markerjit.abi import Geometry, Part, PatchEntry
 from markerjit.arena.control import ControlBlock
 from markerjit.arena.store import FileStore, MemoryStore
-from markerjit.arena.tables import Table
 from markerjit.arena.versions import CURRENT, Layout
 from markerjit.errors import Refused
-from markerjit.model import Mode, RemoteAddress
+from markerjit.model import Mode, RemoteAddress, new
 from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:  # for many heads at once
@@ -77,6 +76,28 @@ class Head(NamedTuple):
     reach: int = 0
 
 
+class Patch(NamedTuple):
+    """An entry of the table, as struct mj_patch has it (abi.h)."""
+
+    address: int
+    body: int
+    slot: int
+    gone: int
+    mode: int
+    size: int
+    kind: int
+    planted: int
+    covers: int
+    reach: int
+    before: bytes
+    after: bytes
+
+
+def _patch_of(data: bytes) -> Patch:
+    """The entry that these bytes are in an arena. Fields that its version does not have are 0."""
+    return new(Patch, _WHOLE.unpack(data[: _WHOLE.size].ljust(_WHOLE.size, b"\0")))
+
+
 class Patches:
     """The patches of an arena."""
 
@@ -94,7 +115,6 @@ class Patches:
         self._part = geometry.patches
         self._place = layout.patch_place
         self._keeps = layout is CURRENT
-        self._table = Table(store, self._part, PatchEntry)
         self._pages: Pages | None = None
         self._seen = 0
         self._entered: Sequence[Head] = ()
@@ -118,7 +138,7 @@ class Patches:
         """The table as it is at this moment, and a moment later: others may be changing it."""
         return Pages(self._store, self._part, self._place)
 
-    def at(self, address: RemoteAddress) -> PatchEntry | None:
+    def at(self, address: RemoteAddress) -> Patch | None:
         """The entry of an address."""
         return self.look().at(address)
 
@@ -133,7 +153,7 @@ class Patches:
                 return False
         return True
 
-    def entries(self, besides: Container[int] = ()) -> Iterator[PatchEntry]:
+    def entries(self, besides: Container[int] = ()) -> Iterator[Patch]:
         """All entries but for those of the addresses `besides`, in no order; none where the target
         has closed its descriptor of the arena: to look for them in its memory would fill that."""
         if self._control.now().patches_used:
@@ -143,10 +163,10 @@ class Patches:
                 for index in range(first, behind, _PER_CHUNK):
                     count = min(_PER_CHUNK, behind - index)
                     data = self._store.read(part.at(index), count * step)
-                    for at in range(0, len(data), step):
-                        address = _ADDRESS.unpack_from(data, at)[0]
+                    addresses = struct.iter_unpack(f"<Q{step - _ADDRESS.size}x", data)
+                    for at, (address,) in zip(range(0, len(data), step), addresses, strict=True):
                         if address and address not in besides:
-                            yield self._table.entry(data[at : at + step])
+                            yield _patch_of(data[at : at + step])
 
     # ---- the caller must hold the lock ---------------------------------------------------------
 
@@ -319,7 +339,6 @@ class Pages:
         self._part = part
         self._place = place
         self._step = part.entry_size
-        self._table = Table(store, part, PatchEntry)
         self._chunks: dict[int, bytearray] = {}
         self._addresses: dict[int, list[int]] = {}  # of the entries, by chunk, and a 0 behind them
         self._known: set[int] = set()  # all of them
@@ -368,7 +387,7 @@ class Pages:
             index = index + away & self._mask
         return None, False
 
-    def at(self, address: int) -> PatchEntry | None:
+    def at(self, address: int) -> Patch | None:
         """The entry of an address."""
         index, is_new = self.find(address)
         return None if index is None or is_new else self.entry(index)
@@ -378,9 +397,9 @@ class Pages:
         chunk, offset = self._at(index)
         return chunk.startswith(data, offset + place)
 
-    def entry(self, index: int) -> PatchEntry:
+    def entry(self, index: int) -> Patch:
         """An entry."""
-        return self._table.entry(self.packed(index))
+        return _patch_of(self.packed(index))
 
     def packed(self, index: int) -> bytes:
         """The same, as it stands in the table."""
@@ -473,7 +492,7 @@ def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield first, count
 
 
-def mode_of(entry: PatchEntry) -> Mode | None:
+def mode_of(entry: Patch) -> Mode | None:
     """How the head of an entry is opened; None for a way that we do not know."""
     return _MODES[entry.mode - 1] if 0 < entry.mode <= len(_MODES) else None
 

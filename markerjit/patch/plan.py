@@ -25,7 +25,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from markerjit.abi import PROBE_COUNTED
+from markerjit.abi import PAGE, PROBE_COUNTED
 from markerjit.arena.pack import ADDRESS
 from markerjit.arena.patches import Head, PatchKind
 from markerjit.errors import Reason, shown
@@ -82,6 +82,8 @@ _CODE_MODE = attrgetter("code_mode")
 _SEMAPHORE = attrgetter("site.body.semaphore")
 _HOLE = attrgetter("site.body.hole")
 
+_HELD = {SLOT_PROBE: "probe", SLOT_DATA: "data", SLOT_ADAPTER: "adapter", SLOT_TAKES: "takes"}
+"""The words of slots, as a state has them."""
 _WORD = 8
 _MOST_RAISED = (1 << 8 * SEMAPHORE_SIZE) - 1
 _HEAD_ONLY = (PatchKind.HEAD, 0, 0)
@@ -287,10 +289,11 @@ def _together(parts: Sequence[Sequence[T]]) -> Sequence[T]:
 
 def _guards(states: Sequence[SiteState], edits: Sequence[Edit], step: int) -> Iterator[Edit]:
     """Slots' data that the plan leaves as it is, as edits that change nothing. Without them an
-    object that was loaded anew, at the same address, would get a probe without its data."""
+    object that was loaded anew, at the same address, would get a probe without its data. The slot
+    of a stub is in the arena, and stays as it is while the lock is held."""
     single = [part for part in parts_of(edits) if not isinstance(part, Run)]  # runs are of code
     changed = {edit.address for part in single for edit in part if not edit.code}
-    for state in _slot_states(states):
+    for state in _slot_states([state for state in states if not state.site.body.covers]):
         address = RemoteAddress(state.site.slot + SLOT_DATA)
         if address not in changed:
             data = state.data.to_bytes(8, "little")
@@ -387,30 +390,35 @@ def _edits(groups: Iterable[Iterable[Alike]], context: Context) -> Sequence[Edit
     parts: list[Sequence[Edit]] = []
     step = 0
     words: dict[tuple[bool, bool], tuple[object, ...]] = {}
+    span: tuple[object, ...] = ()
+    of_spans = context.strategy.stops and not context.own  # there a store depends on the address
     for group in groups:
         of_group: list[Sequence[Edit]] = []
         single: list[Edit] = []
         for change, addresses in group:
             address, old, bytes_after, what, code, quiet, _, early = change
-            of_word = words.get((quiet, early))
-            if of_word and _is_word(change):
-                word = (address, old, bytes_after, what, code, step, *of_word)
-                single.append(new(Edit, word))
+            is_span = of_spans and code and _is_span(change)
+            known = span if is_span else words.get((quiet, early))
+            if known and (is_span or _is_word(change)):
+                fields = (address, old, bytes_after, what, code, step, *known)
+                single.append(new(Edit, fields))
                 continue
             planned = plan_change(change, context)
             if isinstance(planned, Refusal):
                 return planned
-            if _is_word(change):
+            if is_span:
+                span = planned[0][6:]
+            elif _is_word(change):
                 words[quiet, early] = planned[0][6:]
             for edit in planned:
                 _, old, bytes_after, what, code, of_change, *flags = edit
-                fields = (old, bytes_after, what, code, step + of_change, *flags)
+                rest = (old, bytes_after, what, code, step + of_change, *flags)
                 away = edit.address - change.address
                 if len(addresses) >= MANY:
                     places = sorted(address + away for address in addresses)
-                    of_group.append(Run(new(Edit, (places[0], *fields)), {ADDRESS: places}))
+                    of_group.append(Run(new(Edit, (places[0], *rest)), {ADDRESS: places}))
                 else:
-                    single += [new(Edit, (address + away, *fields)) for address in addresses]
+                    single += [new(Edit, (address + away, *rest)) for address in addresses]
         in_order = _in_order([*of_group, *([single] if single else [])])
         parts += in_order
         step = in_order[-1][-1].step + 1 if in_order else step
@@ -435,6 +443,17 @@ def _is_word(change: Change) -> bool:
     context, by one edit, so can any other that threads read or do not read as they do that."""
     _, old, bytes_after, _, code, *_ = change
     return not code and len(old) == len(bytes_after) == _WORD and not change.address % _WORD
+
+
+def _is_span(change: Change) -> bool:
+    """Whether it is of some bytes of code in one page, which no breakpoint completes. If one of
+    them can be planned in a context where threads stand, by one edit, so can any other."""
+    address, old, bytes_after, _, code, _, completion, _ = change
+    size = len(old)
+    return (
+        code and completion is None and size == len(bytes_after) > 1
+        and address % PAGE + size <= PAGE
+    )  # fmt: skip
 
 
 def _untraps(
@@ -481,6 +500,14 @@ def _code_changes(
         if before is after or not form.head:
             continue
         name, ways = lot.first.signature.name, form.ways
+        if form.inside and lot.size == 1:  # no breakpoint is completed there, and none is alike
+            head = left or (ways[before] if before else form.head)
+            start, old, bytes_after = _difference(head, ways[after] if after else form.head)
+            what = f"{name}: {form.name} site {after or 'off'}"
+            place = RemoteAddress(lot.first.address + start)
+            fields = place, old, bytes_after, what, True, False, None, False
+            changes.append(new(Alike, (new(Change, fields), [place])))
+            continue
         alike = (name, id(ways), form.head, before, left, after)
         if alike in known:
             start, addresses = known[alike]
@@ -569,8 +596,11 @@ def _semaphore_changes(
 def _difference(old: bytes, new: bytes) -> tuple[int, bytes, bytes]:
     """The offset of the first byte that differs, and the old and new bytes from there to the last
     that differs."""
-    differs = [index for index in range(len(old)) if old[index] != new[index]]
-    start, end = differs[0], differs[-1] + 1
+    start, end = 0, len(old)
+    while old[start] == new[start]:
+        start += 1
+    while old[end - 1] == new[end - 1]:
+        end -= 1
     return start, old[start:end], new[start:end]
 
 
@@ -593,6 +623,8 @@ def _slot_changes(
     of_others: _OfSlots = [], []
     for state in _slot_states(states):
         new = bindings[state.site.slot] if bindings is not None else None
+        if new is not None and new[:2] == (state.probe, state.data) and _has_rest(state, new):
+            continue
         quiet = state.site.slot not in open_slots
         early = quiet and _is_new(state)
         data, probes = of_new if early else of_others
@@ -606,6 +638,12 @@ def _slot_changes(
         if new is None or state.probe != new.probe:
             probes.append(change(SLOT_PROBE, new and new.probe, "slot.probe"))
     return of_new, of_others
+
+
+def _has_rest(state: SiteState, binding: Binding) -> bool:
+    """Whether its slot has all of this content but the probe and its data."""
+    is_adapted = not binding.adapter or state.adapter == binding.adapter
+    return is_adapted and (state.site.form.name != RETURN or state.takes == binding.takes)
 
 
 def _is_new(state: SiteState) -> bool:
@@ -644,14 +682,9 @@ def _word_change(
     quiet: bool = False,
     early: bool = False,
 ) -> Alike:
-    words = {
-        SLOT_PROBE: state.probe,
-        SLOT_DATA: state.data,
-        SLOT_ADAPTER: state.adapter,
-        SLOT_TAKES: state.takes,
-    }
     place = RemoteAddress(state.site.body.slot + offset)
-    before = words[offset].to_bytes(8, "little")
+    held: int = getattr(state, _HELD[offset])
+    before = held.to_bytes(8, "little")
     after = b"" if word is None else word.to_bytes(8, "little")
     what = f"{state.site.signature.name}: {what}"
     fields = (place, before, after, what, False, quiet, None, early)

@@ -104,8 +104,9 @@ def to_be_opened(
     clashing = clashing_slots([state.site for state in states])
     reasons: dict[str, _Why] = {}
     for state in states:
+        reason: _Why | None
         if clashing and state.site.slot in clashing:
-            reason: _Why | None = _two_formats(state.site)
+            reason = _two_formats(state.site)
         else:
             reason = _reason_against(state, ours)
         if reason:

@@ -73,16 +73,16 @@ class Entries:
         note_hits(self._arena, switched, before, self._turn.target.calls, held=held)
 
     def switched(
-        self, states: Sequence[SiteState], plan: Plan, request: Request
+        self, states: Sequence[SiteState], plan: Plan, request: Request, new: Slots
     ) -> dict[int, Switched]:
-        """The entries of these markers after a plan, given their states before it. A marker that
-        is off is off in each of its entries.
+        """The entries of these markers after a plan, given their states before it, and the slots of
+        the entries that they get. A marker that is off is off in each of its entries.
 
         That the plan was carried out is known when it was applied: all was read back. A marker that
         it left out is as it was.
         """
         arena = self._arena
-        slots = slots_by_entry([state.site for state in states], request, self._recorders)
+        slots = {marker: [*of] for marker, of in new.items()}
         gets = {slot: marker for marker, of in slots.items() for slot in of}
         had: dict[RemoteAddress, int | None] = {}
         was_on: dict[int, int] = {}
@@ -162,8 +162,11 @@ class Entries:
 def slots_by_entry(sites: Sequence[Site], request: Request, recorders: Recorders) -> Slots:
     """The entries that the slots get; none where they are switched off."""
     slots: Slots = {}
-    for site in by_slot(sites) if request.on else ():
-        marker = recorders.find(site.signature, request.probe)
+    if not request.on:
+        return slots
+    each = list(by_slot(sites))
+    markers = recorders.find_many([site.signature for site in each], request.probe)
+    for site, marker in zip(each, markers, strict=True):
         if marker is not None:
             slots.setdefault(marker, []).append(site.slot)
     return slots

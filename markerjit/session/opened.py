@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from markerjit.abi import PatchEntry
 from markerjit.arena.arena import Arena
 from markerjit.arena.hashes import fnv1a, know_hashes
-from markerjit.arena.patches import Pages, PatchKind
+from markerjit.arena.patches import Pages, Patch, PatchKind
 from markerjit.elf import Read
 from markerjit.errors import MemoryFault
 from markerjit.model import Body, Form, Hole, RemoteAddress, Signature, Site, UsdtSite, new
@@ -97,7 +96,7 @@ def _build(site: UsdtSite) -> str:
     return site.place.object.build_id or site.place.object.path
 
 
-def entry_left_at(read: Read, table: Pages, entry: PatchEntry) -> int | None:
+def entry_left_at(read: Read, table: Pages, entry: Patch) -> int | None:
     """Where the function is entered, in its object, of which a table has an exit; None of anything
     else."""
     address, after = int(entry.address), bytes(entry.after)[: entry.size]

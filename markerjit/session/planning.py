@@ -86,7 +86,9 @@ class Planner:
         problems = [state.problem for state in states if state.problem and not _is_closed(state)]
         if problems and (request.on or len(problems) == len(states)):
             raise problems[0]
-        self._confirm([state.lot for state in states if not state.problem])
+        # Foreign instructions were decoded when their copies were made.
+        compiled = [state for state in states if not state.site.body.covers]
+        self._confirm([state.lot for state in compiled if not state.problem])
         ours, own = self._target.seen.probes, self._target.own
         if request.on:
             bindings = _bindings(self._target, [state.site for state in states], request, recorders)
@@ -278,28 +280,36 @@ def _bindings(
     version is not ours: then we register no markers with it."""
     if recorders is None or not recorders.arena.is_current:
         return None
+    described = list(one_format(sites))
     bindings: Bindings = {}
-    for site in one_format(sites):
-        marker = recorders.find(site.signature, request.probe)
-        if marker is None:
+    for preserving in (True, False):
+        alike = [site for site in described if site.body.preserving is preserving]
+        if not alike:
+            continue
+        found = recorders.find_many([site.signature for site in alike], request.probe)
+        markers = [marker for marker in found if marker is not None]
+        if len(markers) < len(found):
             return None
-        preserving = site.body.preserving
-        bindings[site.slot] = Binding(
-            recorders.probe(marker, request.probe, preserving=preserving),
-            recorders.arena.markers.address(marker),
-            recorders.adapter(request.probe, preserving=preserving),
-            _takes(target, site, request, recorders, marker),
-        )
+        probes = recorders.probes(markers, request.probe, preserving=preserving)
+        adapter = recorders.adapter(request.probe, preserving=preserving)
+        bindings |= {
+            site.slot: Binding(
+                probe,
+                recorders.arena.markers.address(marker),
+                adapter,
+                _takes(target, site, request, probe),
+            )
+            for site, marker, probe in zip(alike, markers, probes, strict=True)
+        }
     return bindings
 
 
-def _takes(target: Target, site: Site, request: Request, recorders: Recorders, marker: int) -> int:
+def _takes(target: Target, site: Site, request: Request, probe: RemoteAddress) -> int:
     """What the probe of an exit takes of what the entry keeps (MJ_SLOT_TAKES)."""
     if site.form.name != RETURN:
         return 0
     from markerjit.session.carrying import needs_entry
 
-    probe = recorders.probe(marker, request.probe, preserving=site.body.preserving)
     if not needs_entry(target, site, request):
         return probe
     return probe + TAKES_TIME if takes_time(request.probe) else 0

@@ -5,6 +5,7 @@ What this does not do: know which sites there are (target.py), or judge their st
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from functools import partial
 
@@ -20,13 +21,22 @@ from markerjit.sites.verify import code_of
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import FUNCTION, RETURN
 
+_SLOT = struct.Struct("<8Q")
+"""All words of a slot in an arena."""
+assert _SLOT.size == SLOT_SIZE
+
 
 def states_of(read: Read, lots: Sequence[Lot], breakpoints: Breakpoints) -> list[SiteState]:
     """How the sites of lots are now. The sites of a marker share a slot, which is read once."""
     states: list[SiteState] = []
     slots: dict[tuple[RemoteAddress, bool], Words] = {}
+    whole_slots: dict[RemoteAddress, tuple[int, ...]] = {}
     for lot in lots:
         body = lot.first.body
+        usual = _usual_state(read, lot, whole_slots) if body.covers else None
+        if usual:
+            states.append(usual)
+            continue
         key = body.slot, body.preserving
         words = slots.get(key)
         if words is None:
@@ -47,6 +57,35 @@ def states_of(read: Read, lots: Sequence[Lot], breakpoints: Breakpoints) -> list
             )  # fmt: skip
             states.append(new(SiteState, fields))
     return states
+
+
+def _usual_state(
+    read: Read, lot: Lot, slots: dict[RemoteAddress, tuple[int, ...]]
+) -> SiteState | None:
+    """The state of a site with a stub whose code is what it is while the site is closed, or its
+    jump. Nearly all of thousands are so; None of any other. `slots` are those that were read."""
+    _, _, address, form, body = site = lot.first
+    name, head, tail, ways, *_ = form
+    slot, *_, preserving, semaphore, hole, _ = body
+    if tail or semaphore or hole or not (head and slot and preserving):
+        return None
+    words = slots.get(slot)
+    if words is None:
+        words = slots[slot] = _SLOT.unpack(read(slot, SLOT_SIZE))
+    code = read(address, len(head))
+    mode = None
+    if code != head:
+        if code != ways.get(Mode.JUMP):
+            return None
+        mode = Mode.JUMP
+    probe, data, _, _, adapter, _, first, second = words
+    kept = _NOTHING_KEPT
+    if name == FUNCTION:
+        kept = first, second, 0, 0
+    elif name == RETURN:
+        kept = 0, 0, first, second
+    fields = site, mode, probe, data, code, None, False, adapter, 0, b"", lot, *kept
+    return new(SiteState, fields)
 
 
 class Words(NamedTuple):

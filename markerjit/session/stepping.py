@@ -74,8 +74,8 @@ class Stepper:
                     "change in stages; switch with on or off"
                 )
             entries = Entries(turn, recorders)
-            self._switched = entries.switched(states, plan, request)
             slots = slots_by_entry(sites, request, recorders)
+            self._switched = entries.switched(states, plan, request, slots)
             self._before = entries.before(slots, calls=False)
             self._mapped = switcher.mapped_at(turn, plan)
             Journal(recorders.arena).open(self._packed, lease_s=lease_s)

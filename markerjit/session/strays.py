@@ -21,11 +21,11 @@ from contextlib import suppress
 from enum import Enum
 
 import markerjit.abi as abi
-from markerjit.abi import MarkerEntry, PatchEntry
+from markerjit.abi import MarkerEntry
 from markerjit.arena.arena import Arena
 from markerjit.arena.lease import reader_of
 from markerjit.arena.mapped import Probes
-from markerjit.arena.patches import PatchKind, mode_of
+from markerjit.arena.patches import Patch, PatchKind, mode_of
 from markerjit.errors import MemoryFault
 from markerjit.memory import Mapping, Memory
 from markerjit.model import Mode, RemoteAddress
@@ -92,7 +92,7 @@ class Stray(NamedTuple):
 
     head: StrayHead
     arena: Arena
-    entry: PatchEntry
+    entry: Patch
 
 
 def find_strays(pid: int, memory: Memory, seen: Seen) -> list[Stray]:
@@ -189,7 +189,7 @@ def _remedy(pid: int, arena: Arena, *, stands: bool, is_ours: bool) -> tuple[Rem
     return Remedy.FORGET, f"its code is gone; markerjit repair {pid} forgets it"
 
 
-def _words(memory: Memory, entry: PatchEntry) -> tuple[RemoteAddress, RemoteAddress]:
+def _words(memory: Memory, entry: Patch) -> tuple[RemoteAddress, RemoteAddress]:
     """The probe and the data of its slot; zeros where that cannot be read."""
     with suppress(MemoryFault):
         if 0 < entry.slot <= (1 << 64) - BINDING_SIZE:

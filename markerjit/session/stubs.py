@@ -16,6 +16,7 @@ What this does not do: open a site. A switch does (switch.py), as it does for ma
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import cache, partial
 from itertools import groupby
 from operator import attrgetter
 
@@ -221,7 +222,8 @@ def looked_at(
         for site in sites
         if key_of(site) in clashing
     ]
-    taken = taken_in(target, sites, {address for address, _ in renewed})
+    # Asked for only where a site may get a stub: it has the states of all that have one.
+    taken = cache(partial(taken_in, target, sites, {address for address, _ in renewed}))
     read = Reader(target.memory.read).read
     copy_calls = not (without and read_status(target.pid).shadow_stack)
     loose = [each for each in target.seen.maps if each.executable and each.writable]
@@ -240,7 +242,7 @@ def looked_at(
                         continue  # it keeps the stub that it has
                     if isinstance(answer, Ready):
                         ready.append(answer)
-                        _take(taken, answer)
+                        _take(taken(), answer)
                     else:
                         closed.append(without_stub(site, answer))
         except (BadFile, NoFunctions) as problem:
@@ -378,7 +380,7 @@ def _ready(
     image: FileImage,
     site: UsdtSite,
     opening: Opening | Closed | str,
-    taken: Taken,
+    taken: Callable[[], Taken],
     *,
     copy_calls: bool,
 ) -> Ready | str:
@@ -389,7 +391,7 @@ def _ready(
         return f"cannot be opened: {', '.join(reasons)}"
     if opening.address != site.place.offset:
         return "begins with an endbr64, where indirect branches land"
-    ready = _by_jump(image, site, opening, taken)
+    ready = _by_jump(image, site, opening, taken())
     if ready is None and site.leaves is not None and opening.way is not Way.INT3:
         return (
             "cannot be opened now: its entry or another site is on, and has the same bytes; switch "
@@ -397,7 +399,7 @@ def _ready(
         )
     if ready is None or (not copy_calls and _copies_call(ready)):
         displaced = whole_instructions(opening.code, site.address).first(1)
-        if not taken.is_free(range(site.address, site.address + len(displaced))):
+        if not taken().is_free(range(site.address, site.address + len(displaced))):
             return (
                 "cannot be opened: a marker has its instructions, or a probe or function that is "
                 "on; only what is on can be switched off first"

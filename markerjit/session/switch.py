@@ -334,8 +334,8 @@ class Switcher:
         if recorders is None:  # a fork's child, whose markers are its parent's doing
             return Done(states, plan, {}, self.apply_plan(turn, plan))
         entries = Entries(turn, recorders)
-        switched = entries.switched(states, plan, request)
         slots = slots_by_entry(sites, request, recorders)
+        switched = entries.switched(states, plan, request, slots)
         before = entries.before(slots, calls=request.calls)
         called = {state.site.slot for state in states if state.site.address in plan.modes}
         noted = recorders.note_callers(request.probe, called)

@@ -293,12 +293,13 @@ class Target:
 
         others: set[RemoteAddress] = set()
         left: dict[RemoteAddress, int] = {}
+        read = Reader(self.memory.read).read
         for arena in arenas:
             table = arena.patches.look()
             for entry in arena.patches.entries(known):
                 if entry.gone or entry.kind == PatchKind.HOLE:
                     continue
-                function = entry_left_at(self.memory.read, table, entry)
+                function = entry_left_at(read, table, entry)
                 if function is None:
                     others.add(RemoteAddress(entry.address))
                 else:

@@ -216,12 +216,14 @@ def functions_at(
     sites: list[UsdtSite] = []
     for image, mapped in files_of_process(pid, read, maps, [], lambda path: path in paths):
         functions = NamedFunctions(image, mapped)
+        known: dict[int, None] = {}  # in their order, and each once
         for address in places:
             offset = address - mapped.bias
             entries = (offset, offset - len(ENDBR64))
             named = [entry for entry in entries if entry in functions.symbols.names]
-            known = named or [*filter(functions.names_of, entries)]
-            sites += [site for site in functions.sites(known) if site.address == address]
+            known |= dict.fromkeys(named or filter(functions.names_of, entries))
+        asked = set(places)
+        sites += [site for site in functions.sites([*known]) if site.address in asked]
     return tuple(sites)
 
 

@@ -189,6 +189,7 @@ def _word_of(glob: str) -> str:
     return max(re.findall(r"\w+", glob.partition("[")[0]), key=len, default="")
 
 
+@lru_cache(1 << 10)
 def is_of_object(glob: str, path: str) -> bool:
     """Whether a glob is that of a file, by its path or by its name; "" is of any."""
     return not glob or fnmatchcase(path, glob) or fnmatchcase(basename(path), glob)
