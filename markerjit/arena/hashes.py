@@ -7,7 +7,7 @@ What this does not do: keep out anybody who makes two texts with one hash.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
 
@@ -53,6 +53,12 @@ def know_hashes(texts: Iterable[str]) -> None:
     new = sorted({text.encode() for text in texts}.difference(_KNOWN), key=len)
     if len(new) >= _FEW:
         _keep(dict(zip(new, _by_columns(new), strict=True)))
+
+
+def hashes_of(texts: Sequence[str]) -> list[int]:
+    """The hashes of many texts."""
+    know_hashes(texts)
+    return [fnv1a(text.encode()) for text in texts]
 
 
 def _keep(hashes: dict[bytes, int]) -> None:

@@ -30,6 +30,8 @@ NEAR = 8
 _ENTRIES = 512
 """So many of the table's are read at a time."""
 _PLACE = struct.Struct("<II")
+_HASH, _ID = struct.Struct("<Q"), struct.Struct("<I")
+_NAME = MarkerEntry.name.size
 _SWITCHED = struct.Struct("<QIIBB")
 """The fields from `since` to `mode`."""
 _COUNTS = (
@@ -184,7 +186,8 @@ class Markers:
         known = {index: _how(entry) for index, entry in stored.items()}
         used = first = self.used
         ids: dict[tuple[str, bytes], int] = {}
-        new: list[MarkerEntry] = []
+        new: list[bytes] = []
+        whole = {id(entry): bytes(entry) for _, _, entry in markers}
         numbers: list[int] = []
         for (name, text, entry), indices in zip(markers, candidates, strict=True):
             how = hows[id(entry)]
@@ -193,13 +196,13 @@ class Markers:
                 marker = next((index for index in indices if known[index] == how), None)
             if marker is None:
                 marker, used = used, used + 1
-                new.append(_named(entry, name, text, marker))
+                new.append(_named_bytes(whole[id(entry)], name, text, marker))
             ids[text, how] = marker
             numbers.append(marker)
         if used > self._room:
             raise Refused(f"the arena has room for {self._room} markers")
         if new:
-            self._table.write_many(first, new)
+            self._table.write_packed(first, new)
             self._control.write("markers_used", used)
         self._ids |= ids
         return numbers
@@ -391,10 +394,17 @@ def _pair(first: int, second: int) -> bytes:
 
 def _named(entry: MarkerEntry, name: str, signature: str, marker: int) -> MarkerEntry:
     """The entry of a marker with this id."""
-    copy = MarkerEntry.from_buffer_copy(entry)
-    copy.name_hash, copy.id = fnv1a(signature.encode()), marker
-    copy.name = name.encode()[:63]
-    return copy
+    return MarkerEntry.from_buffer_copy(_named_bytes(bytes(entry), name, signature, marker))
+
+
+def _named_bytes(entry: bytes, name: str, signature: str, marker: int) -> bytes:
+    """The same of packed ones."""
+    copy = bytearray(entry)
+    _HASH.pack_into(copy, MarkerEntry.name_hash.offset, fnv1a(signature.encode()))
+    _ID.pack_into(copy, MarkerEntry.id.offset, marker)
+    start = MarkerEntry.name.offset
+    copy[start : start + _NAME] = name.encode()[: _NAME - 1].ljust(_NAME, b"\0")
+    return bytes(copy)
 
 
 def _with_counts(entry: MarkerEntry, before: MarkerEntry) -> MarkerEntry:

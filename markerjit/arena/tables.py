@@ -82,6 +82,15 @@ class Table(Generic[T]):
         data = b"".join(bytes(entry)[: self.part.entry_size] for entry in whole)
         self._store.write(self.part.at(first), data)
 
+    def write_packed(self, first: int, entries: Sequence[bytes]) -> None:
+        """The same of entries that are packed as we know them."""
+        if self.is_current and self._size >= self.part.entry_size:
+            size = self.part.entry_size
+            data = b"".join(entry[:size] for entry in entries)
+            self._store.write(self.part.at(first), data)
+        else:
+            self.write_many(first, [self._kind.from_buffer_copy(entry) for entry in entries])
+
     def write_field(self, index: int, field: str, data: bytes) -> None:
         """Bytes of an entry, from the place of a field on; nothing where the arena has none."""
         offset = getattr(self._stored, field).offset

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from markerjit.arena.arena import Arena
-from markerjit.arena.hashes import fnv1a, know_hashes
+from markerjit.arena.hashes import fnv1a, hashes_of, know_hashes
 from markerjit.arena.patches import Pages, Patch, PatchKind
 from markerjit.elf import Read
 from markerjit.errors import MemoryFault
@@ -53,9 +53,19 @@ def mark_of(site: UsdtSite) -> bytes:
     return _beginning_of(site) + _STUB + _place_of(site) + _arguments_of(site)
 
 
-def before_stub(site: UsdtSite, of_path: bytes) -> bytes:
-    """What stands before the stub of a site, with what belongs to its fast path."""
-    return of_path.ljust(BEFORE, b"\0") + mark_of(site)
+def marks_of(sites: Sequence[UsdtSite]) -> list[bytes]:
+    """The same of many, whose hashes are computed at once."""
+    places = hashes_of([_place_text(site) for site in sites])
+    arguments = hashes_of([_arguments_text(site) for site in sites])
+    return [
+        _beginning_of(site) + _STUB + place.to_bytes(8, "little")[:4] + of.to_bytes(8, "little")
+        for site, place, of in zip(sites, places, arguments, strict=True)
+    ]
+
+
+def before_stub(mark: bytes, of_path: bytes) -> bytes:
+    """What stands before a stub: what belongs to its fast path, and the mark of its site."""
+    return of_path.ljust(BEFORE, b"\0") + mark
 
 
 def way_before(read: Read, stub: RemoteAddress) -> int:
@@ -68,12 +78,8 @@ def _beginning_of(site: UsdtSite) -> bytes:
 
 
 def know_marks(sites: Iterable[UsdtSite]) -> None:
-    """Compute the hashes in the marks of many sites at once, and those of their signatures."""
-    know_hashes(
-        text
-        for site in sites
-        for text in (_place_text(site), _arguments_text(site), site.signature.text)
-    )
+    """Compute the hashes in the marks of many sites at once."""
+    know_hashes(text for site in sites for text in (_place_text(site), _arguments_text(site)))
 
 
 def _place_text(site: UsdtSite) -> str:

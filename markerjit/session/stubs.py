@@ -22,7 +22,7 @@ from operator import attrgetter
 
 from markerjit.abi import PAGE
 from markerjit.arena.find import process_of
-from markerjit.arena.hashes import fnv1a
+from markerjit.arena.hashes import fnv1a, hashes_of
 from markerjit.arena.islands import Filling, Span
 from markerjit.arena.patches import Head
 from markerjit.arena.slots import Slots
@@ -42,7 +42,7 @@ from markerjit.session.exits import opening_at
 from markerjit.session.opened import (
     Opened,
     before_stub,
-    know_marks,
+    marks_of,
     with_stub,
     with_stub_to_come,
     without_stub,
@@ -137,8 +137,7 @@ def put_stubs(
         assert turn.seen.arena
         slots = Slots(target.memory, turn.seen.arena)
         sites = [each.site for each in ready]
-        know_marks(sites)
-        slots.check_room(owner_of(site) for site in sites)
+        slots.check_room(owners_of(sites))
         done = 0
         made: list[Opened] = []
         heads: list[Head] = []
@@ -503,10 +502,11 @@ def _put(
     closed: list[Site] = []
     made_stubs: list[Opened] = []
     in_filling: list[Opened] = []
-    owners = [owner_of(each.site) for each in ready]
-    of_entries = [owner_of(each.site.enters) if each.site.enters else 0 for each in ready]
+    sites = [each.site for each in ready]
+    owners, marks = owners_of(sites), marks_of(sites)
+    of_entries = [owner_of(site.enters) if site.enters else 0 for site in sites]
     slots.take_many((*filter(None, of_entries), *owners))
-    for each, owner, of_entry in zip(ready, owners, of_entries, strict=True):
+    for each, owner, of_entry, mark in zip(ready, owners, of_entries, marks, strict=True):
         site, head, displaced, _ = each
         entry = slots.take(of_entry) if of_entry else RemoteAddress(0)
         if filling is None or filling.room < _ROOM:
@@ -523,7 +523,7 @@ def _put(
             closed.append(without_stub(site, made))
             continue
         of_path, code, hole = made
-        filling.add(before_stub(site, of_path) + code)
+        filling.add(before_stub(mark, of_path) + code)
         with_hole = with_stub(site, head, slot, place, len(displaced), hole)
         heads += heads_of(with_hole, with_hole.form.modes[0])
         in_filling.append(new(Opened, (with_hole, site, site)))
@@ -572,6 +572,11 @@ def _made(
 def owner_of(site: UsdtSite) -> int:
     """Whose the slot of a site is."""
     return fnv1a(site.signature.text.encode())
+
+
+def owners_of(sites: Sequence[UsdtSite]) -> list[int]:
+    """The same of many."""
+    return hashes_of([site.signature.text for site in sites])
 
 
 def _stub(

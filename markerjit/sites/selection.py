@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
+from itertools import chain
 from operator import attrgetter
 from os.path import basename
 from typing import Any, Protocol, TypeVar
@@ -83,7 +84,8 @@ def _chosen(
     left = [
         each
         for each in named.values()
-        if not any(is_meant(excluded, each) for excluded in without.near(_event_of(each)))
+        if not (near := without.near(_event_of(each)))
+        or not any(is_meant(excluded, each) for excluded in near)
     ]
     if not left:
         raise UnknownMarker(name.text, ())
@@ -101,13 +103,16 @@ class _Excluded:
             is_glob = name.kind is not NameKind.FUNCTION or _WILD & set(name.name)
             (self._others if is_glob else self._by_symbol[name.name]).append(name)
 
-    def near(self, event: str) -> Iterator[ProbeName]:
-        """The names that the event may have: patterns, and those with its function."""
-        yield from self._others
-        if self._by_symbol and event.startswith(PREFIX):
-            symbol = event.removeprefix(PREFIX).removesuffix(SUFFIX)
-            for spelling in spellings(symbol):
-                yield from self._by_symbol.get(spelling, ())
+    def near(self, event: str) -> Sequence[ProbeName]:
+        """The names that the event may have: patterns, and those with its function. Most of
+        thousands have none."""
+        if not self._by_symbol or not event.startswith(PREFIX):
+            return self._others
+        symbol = event.removeprefix(PREFIX).removesuffix(SUFFIX)
+        if symbol not in self._by_symbol and not symbol.startswith(_OF_CXX):
+            return self._others
+        spelled = (self._by_symbol.get(each, ()) for each in spellings(symbol))
+        return [*self._others, *chain.from_iterable(spelled)]
 
 
 def _event_of(each: object) -> str:
