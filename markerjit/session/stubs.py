@@ -138,6 +138,7 @@ def put_stubs(
         slots = Slots(target.memory, turn.seen.arena)
         sites = [each.site for each in ready]
         slots.check_room(owners_of(sites))
+        marks = marks_of(sites)
         done = 0
         made: list[Opened] = []
         heads: list[Head] = []
@@ -148,7 +149,9 @@ def put_stubs(
                 progress("stubs", done / len(ready))
                 some = of_object[at : at + _AT_ONCE]
                 preferred = min((len(of_object) - at) * USUAL_STUB, _MOST_PREFERRED)
-                put = _put(turn, mapped, some, slots, paths, preferred)
+                put = _put(
+                    turn, mapped, some, slots, paths, preferred, marks[done : done + len(some)]
+                )
                 closed += put.closed
                 made += put.made
                 heads += put.heads
@@ -489,9 +492,10 @@ def _put(
     slots: Slots,
     paths: FastPaths,
     preferred: int,
+    marks: Sequence[bytes],
 ) -> _Put:
-    """Make the stubs of an object's sites. `preferred` is the room that these and the next ones
-    will need."""
+    """Make the stubs of an object's sites, with these marks. `preferred` is the room that these and
+    the next ones will need."""
     arena = turn.seen.arena
     assert arena
     maps = [each for each in turn.seen.maps if each.executable and each.path == mapped.path]
@@ -503,7 +507,7 @@ def _put(
     made_stubs: list[Opened] = []
     in_filling: list[Opened] = []
     sites = [each.site for each in ready]
-    owners, marks = owners_of(sites), marks_of(sites)
+    owners = owners_of(sites)
     of_entries = [owner_of(site.enters) if site.enters else 0 for site in sites]
     slots.take_many((*filter(None, of_entries), *owners))
     for each, owner, of_entry, mark in zip(ready, owners, of_entries, marks, strict=True):
