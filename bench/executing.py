@@ -10,8 +10,11 @@ left out. The words that a thread shares with the kernel are ordinary ones here:
 restarted.
 
     through the body    as a marker is: a jump to the body, which calls the probe
-    around the body     as a stub of a function is: a jump to code that counts or records, and back
-    in line             the same code in the loop
+    around the body     a jump to code that counts or records, and back: what a stub could be
+    as a function       the stub of a function that is entered (markerjit/probes/fast.py), which
+                        saves the flags, asks its slot for the probe, and has six registers in a
+                        record. Then the same stub without what could be left out
+    in line             the code around the body in the loop
 
 Loops come in turn. Printed are nanoseconds above the empty loop: the least of many runs, by the
 clock of the thread, and their median. The least is of moments in which nobody disturbs the
@@ -37,6 +40,17 @@ FIND = """mov 0x28(%rsp), %r10; mov 8(%r10), %r10; mov markers(%rip), %edi; imul
     lea counters(%rip), %rdi"""
 COUNT = "incq (%rdi, %rax)"
 COUNT_HERE = "shl $16, %rax; lea counters(%rip), %r10; incq 48(%r10, %rax)"
+KEEP = "push %rax; lahf; seto %al; push %rax"
+GIVE_BACK = "pop %rax; add $0x7f, %al; sahf; pop %rax"
+ASK = "movabs own_slot, %rax; test %rax, %rax; je 9f; mov %r10, -8(%rsp)"
+IS_COUNT = "movabs $nothing, %r10; cmp %r10, %rax; jne 7f"
+NAME_OWN = "lea sequence(%rip), %r10; mov %r10, %fs:area@tpoff + 8"
+CPU_OWN = "mov %fs:area@tpoff + 4, %r10d; movabs $alive, %rax; cmp (%rax), %r10d; jae 8f"
+FIND_OWN = """shl $16, %r10; movabs own_slot + 8, %rax; mov 0x14(%rax), %eax; and $1023, %eax
+    shl $4, %rax; add %rax, %r10; movabs $counters, %rax"""
+FIND_IN_SLOT = "shl $16, %r10; movabs own_slot + 16, %rax"
+COUNT_OWN = "incq (%r10, %rax)"
+KEEPS_NOTHING = "movabs own_slot + 48, %rax; test %rax, %rax; jne 9f"
 CLOCK = "rdtsc; shl $32, %rdx; or %rdx, %rax; mov %rax, 8(%rdi)"
 SAVE_MORE = f"{SAVE}; push %rcx; push %rdx; push %r11"
 BACK_MORE = f"pop %r11; pop %rdx; pop %rcx; {BACK}"
@@ -53,6 +67,29 @@ def record(clock: str) -> str:
     mov %ebx, 16(%rdi); mov %ebp, 20(%rdi)
     mov %rcx, (%r10)
 9:"""
+
+
+def record_own(clock: str) -> str:
+    """A record of six registers, by a stub."""
+    moved = "; ".join(
+        f"mov {register}, %rax; mov %rax, {at}(%rdi)"
+        for at, register in zip(
+            range(16, 64, 8),
+            ("-16(%rsp)", "%rsi", "-24(%rsp)", "%rcx", "%r8", "%r9"),
+            strict=True,
+        )
+    )
+    return f"""movabs $record_tag, %r10; cmp %r10, -8(%rax); jne 8f
+    mov %rdi, -16(%rsp); mov %rdx, -24(%rsp); mov -16(%rax), %edi; mov %rdi, -48(%rsp)
+    {NAME_OWN}; {CPU_OWN}
+    movabs $ring, %rax; shl $7, %r10; add %rax, %r10
+    mov (%r10), %rdi; lea 64(%rdi), %rax; cmp 8(%r10), %rax; ja 8f
+    and 16(%r10), %rdi; add 24(%r10), %rdi; prefetchw 512(%rdi)
+    {clock}
+    mov %fs:tid@tpoff, %eax; shl $32, %rax; or -48(%rsp), %rax; mov %rax, (%rdi)
+    {moved}
+    addq $64, (%r10)
+8:  mov -16(%rsp), %rdi; mov -24(%rsp), %rdx"""
 
 
 class Way(NamedTuple):
@@ -97,6 +134,47 @@ def around_the_body(number: int, name: str, code: str) -> Way:
     )
 
 
+def as_a_function(number: int, name: str, code: str) -> Way:
+    """A jump to the stub of a function's entry, and back."""
+    return Way(
+        f"as a function: {name}",
+        f"jmp stub_of_{number}; from_{number}:",
+        f".p2align 4\nstub_of_{number}: {code}\n jmp from_{number}",
+    )
+
+
+def functions() -> Iterator[tuple[str, str]]:
+    """The stub of a function, one part more each time, and without parts; and its code."""
+    red_zone, back = "lea -128(%rsp), %rsp", "lea 128(%rsp), %rsp"
+    yield "the two jumps", ""
+    yield "registers and flags are saved", f"{red_zone}; {KEEP}; {GIVE_BACK}; {back}"
+    steps = {
+        "the slot is asked": ASK, "the probe is the one that counts": IS_COUNT,
+        "the sequence is named": NAME_OWN, "the CPU is read": CPU_OWN,
+        "the counter is found": FIND_OWN, "it is counted": COUNT_OWN,
+    }  # fmt: skip
+    give_back = "8: mov -8(%rsp), %r10; 7:"
+    for count in range(1, len(steps) + 1):
+        done = "; ".join([*steps.values()][:count])
+        body = f"{red_zone}; {KEEP}; {done}\n{give_back}"
+        yield [*steps][count - 1], f"{body}\n9: {GIVE_BACK}; {back}"
+    asked = f"{ASK}; {IS_COUNT}; {NAME_OWN}; {CPU_OWN}"
+    found = f"{FIND_OWN}; {COUNT_OWN}\n{give_back} {KEEPS_NOTHING}\n9:"
+    in_slot = f"{FIND_IN_SLOT}; {COUNT_OWN}\n{give_back} {KEEPS_NOTHING}\n9:"
+    yield "nothing is kept for exits", f"{red_zone}; {KEEP}; {asked}; {found} {GIVE_BACK}; {back}"
+    yield "... and flags are not saved", f"{red_zone}; push %rax; {asked}; {found} pop %rax; {back}"
+    yield "... or no red zone is left", f"{KEEP}; {asked}; {found} {GIVE_BACK}"
+    yield (
+        "... or the slot has the counter's place",
+        f"{red_zone}; {KEEP}; {asked}; {in_slot} {GIVE_BACK}; {back}",
+    )
+    yield "... or all three", f"push %rax; {asked}; {in_slot} pop %rax"
+    ask_other = ASK.replace("own_slot", "other_slot")
+    for name, clock in ("recorded without a time", ""), ("recorded", CLOCK):
+        body = f"{red_zone}; {KEEP}; {ask_other}; {IS_COUNT}; 7: {record_own(clock)}"
+        yield name, f"{body}\n mov -8(%rsp), %r10\n9: {GIVE_BACK}; {back}"
+
+
 def ways() -> Iterator[Way]:
     """All ways, the empty loop first."""
     yield Way("(the empty loop)", "")
@@ -120,6 +198,8 @@ def ways() -> Iterator[Way]:
         stubs[name] = f"{red_zone}; {SAVE_MORE}; {record(clock)} {BACK_MORE}; {back}"
     for number, (name, code) in enumerate(stubs.items()):
         yield around_the_body(number, name, code)
+    for number, (name, code) in enumerate(functions()):
+        yield as_a_function(number, name, code)
     yield Way("in line: counted", f"{NAME}; {CPU}; {COUNT_HERE}\n9:")
     yield Way("in line: recorded without a time", record(""))
     yield Way("in line: recorded", record(CLOCK))
@@ -150,8 +230,14 @@ alive: .quad 64
 markers: .quad 1024
 counts: .quad 0
 marker: .quad 0, 0, 3 << 32
+    .p2align 6
+own_slot: .quad nothing, marker, counters + 48, 0, 0, 0, 0, 0
+other_slot: .quad recorder, marker, counters + 48, 0, 0, 0, 0, 0
+    .set record_tag, 0x1122334455667788
+    .quad 3, record_tag
+recorder:
     .p2align 7
-ring: .quad 0, -1, 0xfffff
+ring: .quad 0, -1, 0xfffff, data
     .section .tbss, "awT", @nobits
     .p2align 5
 area: .zero 32

@@ -170,7 +170,7 @@ def shown(values: list[float], unit: float = 1.0, places: int = 2) -> str:
 def cells_of_switches(values: Mapping[str, list[float]]) -> Iterator[str]:
     """Seconds, milliseconds, and places that were written."""
     yield from (shown(values[stage]) for stage in STAGES)
-    yield from (shown(values[f"{stage}, stood"], 1e6, 0) for stage in ("on", "off"))
+    yield from (shown(values[f"{stage}, stood"], 1e6, 0) for stage in STAGES[2:])
     yield from (f"{values[f'{stage}, places'][0]:,.0f}" for stage in ("on", "off"))
 
 
@@ -181,7 +181,8 @@ def cells_of_following(values: Mapping[str, list[float]]) -> Iterator[str]:
 
 
 OF_SWITCHES = (
-    (*STAGES, "stood, on, ms", "stood, off, ms", "places, on", "places, off"), cells_of_switches,
+    (*STAGES, *(f"stood, {stage}, ms" for stage in STAGES[2:]), "places, on", "places, off"),
+    cells_of_switches,
 )  # fmt: skip
 OF_FOLLOWING = ((*OF_CALLS, "stubs, MiB", "recorders, MiB"), cells_of_following)
 
