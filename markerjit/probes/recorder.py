@@ -303,8 +303,6 @@ def shape_of(marker: int, address: int, entry: MarkerEntry, *, preserving: bool)
 def make_recorder(shape: Shape, setting: Setting, address: int) -> Recorder:
     """A recorder for `address`, a multiple of 32. Raises WronglyAssembled, and MarkerError for a
     record that a page has no room for: the code would write behind it."""
-    if shape.size > MAX_RECORD:
-        raise MarkerError(f"no page has room for a record of {shape.size} bytes")
     made = template_of(shape, setting)
     names = names_of(shape, setting)
     code = bytearray(made.code)
@@ -325,8 +323,10 @@ def make_recorder(shape: Shape, setting: Setting, address: int) -> Recorder:
 
 
 def template_of(shape: Shape, setting: Setting) -> Template:
-    """The recorder of all markers whose records are alike, whatever their ids. Raises
-    WronglyAssembled."""
+    """The recorder of all markers whose records are alike, whatever their ids. Raises as
+    `make_recorder`."""
+    if shape.size > MAX_RECORD:
+        raise MarkerError(f"no page has room for a record of {shape.size} bytes")
     control, markers = setting.control, setting.geometry.max_markers
     place = Place(control.rseq_offset, control.tid_offset, log2(markers * COUNT_SIZE))
     return _template(shape._replace(marker=_ANY_MARKER, entry=0), place)

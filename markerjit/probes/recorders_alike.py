@@ -20,7 +20,7 @@ from markerjit.probes.recorder import (
     number_in_head,
     template_of,
 )
-from markerjit.x86.assemble import WronglyAssembled
+from markerjit.x86.encoding import WronglyAssembled
 
 _START, _SIZE, _HANDLER = 8, 16, 24
 """Words of struct mj_restartable."""
