@@ -159,11 +159,11 @@ def functions() -> Iterator[tuple[str, str]]:
         body = f"{red_zone}; {KEEP}; {done}\n{give_back}"
         yield [*steps][count - 1], f"{body}\n9: {GIVE_BACK}; {back}"
     asked = f"{ASK}; {IS_COUNT}; {NAME_OWN}; {CPU_OWN}"
-    found = f"{FIND_OWN}; {COUNT_OWN}\n{give_back} {KEEPS_NOTHING}\n9:"
+    by_id = f"{FIND_OWN}; {COUNT_OWN}\n{give_back} {KEEPS_NOTHING}\n9:"
     in_slot = f"{FIND_IN_SLOT}; {COUNT_OWN}\n{give_back} {KEEPS_NOTHING}\n9:"
-    yield "nothing is kept for exits", f"{red_zone}; {KEEP}; {asked}; {found} {GIVE_BACK}; {back}"
-    yield "... and flags are not saved", f"{red_zone}; push %rax; {asked}; {found} pop %rax; {back}"
-    yield "... or no red zone is left", f"{KEEP}; {asked}; {found} {GIVE_BACK}"
+    yield "nothing is kept for exits", f"{red_zone}; {KEEP}; {asked}; {by_id} {GIVE_BACK}; {back}"
+    yield "... and flags are not saved", f"{red_zone}; push %rax; {asked}; {by_id} pop %rax; {back}"
+    yield "... or no red zone is left", f"{KEEP}; {asked}; {by_id} {GIVE_BACK}"
     yield (
         "... or the slot has the counter's place",
         f"{red_zone}; {KEEP}; {asked}; {in_slot} {GIVE_BACK}; {back}",

@@ -286,9 +286,9 @@ def _bindings(
         alike = [site for site in described if site.body.preserving is preserving]
         if not alike:
             continue
-        found = recorders.find_many([site.signature for site in alike], request.probe)
-        markers = [marker for marker in found if marker is not None]
-        if len(markers) < len(found):
+        known = recorders.find_many([site.signature for site in alike], request.probe)
+        markers = [marker for marker in known if marker is not None]
+        if len(markers) < len(known):
             return None
         probes = recorders.probes(markers, request.probe, preserving=preserving)
         adapter = recorders.adapter(request.probe, preserving=preserving)
