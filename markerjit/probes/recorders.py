@@ -305,8 +305,11 @@ class Recorders:
         field = "recorder" if preserving else "recorder_of_c"
         stored = self.arena.markers.entries_of(entries)
         new = [marker for marker in entries if not getattr(stored[marker], field)]
-        if len(new) >= _MANY:  # those that are alike together
-            new.sort(key=lambda marker: id(entries[marker]))
+        if len(new) >= _MANY:  # those that are alike together, in the order of their first ones
+            kinds: dict[int, int] = {}
+            for marker in new:
+                kinds.setdefault(id(entries[marker]), len(kinds))
+            new.sort(key=lambda marker: kinds[id(entries[marker])])
         put = self._put_alike if len(new) >= _MANY else self._put_recorders
         for at in range(0, len(new), _AT_ONCE):
             some = {marker: entries[marker] for marker in new[at : at + _AT_ONCE]}

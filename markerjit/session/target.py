@@ -290,6 +290,7 @@ class Target:
         is not `known`."""
         from markerjit.arena.patches import PatchKind
         from markerjit.session.opened import entry_left_at
+        from markerjit.session.states import Reader
 
         others: set[RemoteAddress] = set()
         left: dict[RemoteAddress, int] = {}
