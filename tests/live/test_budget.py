@@ -74,7 +74,8 @@ def test_marker_that_was_thinned_goes_on_and_others_see_it(
     assert (listed.budget, listed.sample) == ("20%", sample)
 
 
-@pytest.mark.parametrize("ns", [15, 60, 240])
+# A turn takes 20 ns and more: at 160 ns an event, 1024 times less of them cost less than 1 %.
+@pytest.mark.parametrize("ns", [15, 60, 160])
 def test_sample_is_the_largest_that_keeps_to_the_budget_at_these_prices(
     target: Callable, monkeypatch: pytest.MonkeyPatch, ns: float
 ) -> None:

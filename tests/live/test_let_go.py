@@ -12,10 +12,10 @@ import pytest
 
 import markerjit
 import markerjit.memory.process
+from markerjit.arena import find
 from markerjit.memory import ProcessMemory
 from markerjit.remote import native
 from markerjit.session import clock as clock_module
-from markerjit.session import target as target_module
 from markerjit.session.target import Target
 from tests.support.shortage import descriptors_left, open_descriptors
 from tests.support.timing import wait_until
@@ -82,14 +82,14 @@ def test_nothing_stays_open_when_the_process_ends_while_it_is_looked_at(
     with markerjit.attach(program.pid) as session:
         session.on("func:main")
     before = open_descriptors()
-    look_further = target_module.inherited_arenas
+    look_further = find.inherited_arenas
 
     def ends_here(*arguments: Any) -> Any:
         program.process.kill()
         program.process.wait()
         return look_further(*arguments)
 
-    monkeypatch.setattr(target_module, "inherited_arenas", ends_here)
+    monkeypatch.setattr(find, "inherited_arenas", ends_here)
     with pytest.raises(markerjit.TargetGone):
         markerjit.View(program.pid)
     assert open_descriptors() == before
