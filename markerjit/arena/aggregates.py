@@ -355,7 +355,7 @@ class Aggregates:
     def _clear(self, extent: Extent) -> None:
         """Write zeros over what an earlier aggregate left."""
         if self._store.gives_back:
-            self._store.read(extent.end - 1, 1)  # it is there
+            self._store.read(extent.end - 1, 1)  # fails where the file ends before
             if not any(self._store.used(extent.start, _size(extent))):
                 return
             self._store.release(extent.start, _size(extent))

@@ -39,7 +39,7 @@ PT_NOTE = 4
 PF_X = 1
 PF_W = 2
 
-_PAGE = 4096
+PAGE = 4096
 _HEADS = 64
 """The number of objects whose headers are kept: the processes of a fleet have the same objects."""
 _IDENT = struct.Struct("<4sBBB9x")  # magic, class, data, version
@@ -138,7 +138,7 @@ class Image:
         for segment in self._notes:
             try:
                 data = self.read_note_segment(segment)
-                find = _build_id_in if len(data) <= _PAGE else _build_id_in.__wrapped__
+                find = _build_id_in if len(data) <= PAGE else _build_id_in.__wrapped__
                 build_id = find(data, segment.align)
             except BadNote:
                 continue  # read_notes() reports it
@@ -180,7 +180,7 @@ class MappedImage(Image):
     def __init__(self, read: Read, start: RemoteAddress, name: str = "image in memory") -> None:
         self.name = name
         self._read = read
-        self.head = head = read(start, _PAGE)
+        self.head = head = read(start, PAGE)
         self._set_headers(head, lambda offset, size: read(RemoteAddress(start + offset), size))
         if self._headers.first_page is None:
             raise BadFile(f"{self.name}: no segment of it loads the start of the file")
@@ -290,7 +290,7 @@ class FileImage(Image):
 
     def _head(self) -> bytes:
         try:
-            return os.pread(self._file, _PAGE, 0)
+            return os.pread(self._file, PAGE, 0)
         except OSError as error:
             raise BadFile(f"{self.name}: {error.strerror}") from None
 
@@ -334,9 +334,9 @@ def _read_headers(name: str, head: bytes, read_at: Callable[[int, int], bytes]) 
         raise BadFile(f"{name}: its program headers are cut off")
     segments = tuple(new(Segment, fields) for fields in _SEGMENT.iter_unpack(table))
     loads, notes = _of_type(segments, PT_LOAD), _of_type(segments, PT_NOTE)
-    first_page = next((load.address & -_PAGE for load in loads if load.offset < _PAGE), None)
-    is_page = table_offset + size <= _PAGE and all(
-        note.offset + note.file_size <= _PAGE
+    first_page = next((load.address & -PAGE for load in loads if load.offset < PAGE), None)
+    is_page = table_offset + size <= PAGE and all(
+        note.offset + note.file_size <= PAGE
         and first_page is not None
         and note.address - first_page == note.offset
         for note in notes

@@ -51,6 +51,7 @@ _CHANGED = {
 _MXCSR = 0x1F80
 """All exceptions masked, to the nearest, with denormal numbers: as a thread begins."""
 _ALIKE, _LINES = 64, 4096
+"""How many codes, and lines of them, are known from before."""
 _OWN_CALL = 2
 """Words of a call before its arguments, without the return address: the shape and the slot."""
 _NO_WORDS = Words()

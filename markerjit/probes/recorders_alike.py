@@ -21,10 +21,10 @@ from markerjit.probes.recorder import (
     template_of,
 )
 from markerjit.x86.encoding import WronglyAssembled
+from markerjit.x86.forms import REACH
 
 _START, _SIZE, _HANDLER = 8, 16, 24
 """Words of struct mj_restartable."""
-_REACH = 1 << 31
 
 
 def make_recorders(
@@ -53,7 +53,7 @@ def make_recorders(
         put(at + _HANDLER, starts + handler, "<u8")
     for reference in made.references:
         distance = goals[reference.name] - starts - reference.end
-        if not np.all((distance >= -_REACH) & (distance < _REACH)):
+        if not np.all((distance >= REACH.start) & (distance < REACH.stop)):
             raise WronglyAssembled(f"{reference.name} is out of reach of a recorder")
         put(reference.at, distance, "<i4")
     for at in (made.head, made.entry - HEAD_BEFORE):

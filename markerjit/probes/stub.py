@@ -110,6 +110,7 @@ from markerjit.x86.forms import (
     FUNCTION,
     JMP_NEAR,
     NEAR_LENGTH,
+    REACH,
     TAIL_CALL,
     depends,
     displacement_of,
@@ -134,8 +135,6 @@ _ANY_NUMBER = 0x5AFE_5107_5AFE_8000
 _ANY_HALF = 0x3C96_A500
 """Not the addresses of any slots, nor of anything else: the processor takes them for none."""
 _JUMP = bytes([JMP_NEAR])
-_REACH = range(-(1 << 31), 1 << 31)
-"""Of the displacement of a jump."""
 _HEADS = 1 << 10
 _EXITS = 1 << 13
 _SLOTS = 1 << 4
@@ -316,7 +315,7 @@ def code_of_stub(
     goes_to = displaced.address + len(displaced.code)
     if alike and alike[0].leads:
         goes_to = RemoteAddress(goes_to + displacement_of(displaced.code))
-    if alike is None or goes_to - address - alike[0].tail_at not in _REACH:
+    if alike is None or goes_to - address - alike[0].tail_at not in REACH:
         stub = stub_for(site, slot, displaced, address, entry, head=head, fast=fast)
         return stub if isinstance(stub, Unmovable) else Code(stub.code, stub.before)
     usual, numbers = alike

@@ -24,6 +24,7 @@ from markerjit.probes.parts import Name, part
 from markerjit.probes.record import WORDS_FOR_KEPT
 from markerjit.x86.assemble import number, plus
 from markerjit.x86.encoding import WronglyAssembled
+from markerjit.x86.forms import REACH
 
 _WORD = 8
 _SAVED = 2 * _WORD
@@ -31,7 +32,6 @@ _SAVED = 2 * _WORD
 _RAX = ("al", "ax", "eax", "rax")
 _POINTERS = ("byte", "word", "dword", "qword")
 _FRESH_MXCSR = 0x1F80
-_REACH = range(-(1 << 31), 1 << 31)
 ANY_SLOT = 0x5AFE_5107_5AFE_5107
 ANY_ENTRY = 0x5AFE_5107_5AFE_6007
 ANY_SITE = 0x5AFE_5107_5AFE_7007
@@ -308,7 +308,7 @@ def _program_rax(operand: Memory, pushed: int) -> Iterator[str]:
 
 def _place(operand: Memory, pushed: int) -> str:
     offset = operand.offset + (depth(pushed) if operand.base == "rsp" else 0)
-    if offset not in _REACH:
+    if offset not in REACH:
         raise WronglyAssembled(f"{offset:#x} is too far from a register")
     parts = [operand.base] if operand.base else []
     if operand.scaled:

@@ -260,7 +260,8 @@ def check_before_writing(pid: int) -> None:
 
     Valgrind executes a translation, which it has made before, so that what is written into the code
     may have no effect. And it gives out all memory itself: a jump into ours ends the program, and
-    the program's next mapping may be put over it. Only its own programs execute their code.
+    the program's next mapping may be put over it. Such a process has a tool of valgrind's as its
+    executable.
     """
     try:
         folder, name = os.path.split(os.readlink(f"/proc/{pid}/exe"))

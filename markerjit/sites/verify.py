@@ -14,6 +14,7 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 
 from markerjit.elf import Read
+from markerjit.elf.image import PAGE
 from markerjit.errors import MarkerError, UnexpectedBytes
 from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.sites.lots import Lot, Lots
@@ -23,7 +24,6 @@ from markerjit.x86.forms import STUBBED, is_breakpoint, mode_of
 
 _OBJECT = attrgetter("object")
 _WORD = 1 << 64
-_PAGE = 4096
 _TOGETHER = 256
 """Addresses at most that are read by one read."""
 _MOST = 4096
@@ -107,7 +107,7 @@ def read_each(read: Read, addresses: Sequence[RemoteAddress], size: int) -> list
     cuts = [
         index
         for index, (before, after) in enumerate(pairwise(addresses), 1)
-        if after - before > _PAGE - size or not index % _TOGETHER
+        if after - before > PAGE - size or not index % _TOGETHER
     ]
     code: list[bytes] = []
     for start, end in pairwise((0, *cuts, len(addresses))):

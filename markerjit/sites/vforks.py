@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache
 
 from markerjit.elf import Image, Read
 from markerjit.elf.image import PF_X
@@ -30,8 +29,9 @@ from markerjit.x86.forms import VFORK
 
 _CALLS = (b"vfork", b"__vfork", b"clone", b"__clone")
 _PIECE = 1 << 20
-_FILES = 64
-"""The number of files whose answers are kept."""
+_MOST_KNOWN = 4096
+_known: dict[Version | None, bool] = {}
+"""The answers of files."""
 
 
 def may_share_memory(pid: int, read: Read, maps: Sequence[Mapping]) -> bool:
@@ -44,24 +44,19 @@ def _has_them(pid: int, read: Read, mapping: Mapping) -> bool:
     them has in its memory, which is nothing that others should believe. One that has changed, or
     may do so, is asked in the memory of each."""
     version = mapped_version(pid, mapping)
-    answers = _answers(version) if version else []
-    if answers:
-        return answers[0]
+    if version in _known:
+        return _known[version]
     loaded = image_at(read, mapping, [])
     if loaded is None:
         return False
     if version:
         with suppress(BadFile), file_of(pid, mapping, loaded) as image:
             if version_of(os.fstat(image.fileno()), mapping) == version:
-                answers.append(_makes_them(image))
-                return answers[0]
+                answer = _makes_them(image)
+                if len(_known) < _MOST_KNOWN:
+                    _known[version] = answer
+                return answer
     return _makes_them(loaded)
-
-
-@lru_cache(_FILES)
-def _answers(version: Version) -> list[bool]:
-    """The answer for a file, once it is known."""
-    return []
 
 
 def _makes_them(image: Image) -> bool:

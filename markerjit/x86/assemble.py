@@ -18,6 +18,7 @@ from itertools import accumulate
 
 from markerjit.tuples import NamedTuple
 from markerjit.x86.encoding import FAR, HERE, WronglyAssembled, encoded
+from markerjit.x86.forms import REACH
 from markerjit.x86.listing import Listing
 
 _RELATIVE = re.compile(r"\[rip \+ ([A-Za-z_]\w*)\]")
@@ -243,7 +244,7 @@ def displacement(
     """The bytes of a reference in code that is at an address, so many. Raises WronglyAssembled
     where it does not reach as far."""
     distance = names[reference.name] - address - reference.end
-    if not -(1 << 31) <= distance < 1 << 31:
+    if distance not in REACH:
         raise WronglyAssembled(f"{reference.name} is out of reach, {distance:#x} away")
     return distance.to_bytes(size, "little", signed=True)
 

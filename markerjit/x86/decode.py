@@ -2,7 +2,7 @@
 
 Importing capstone takes some 40 ms, so this module is imported only where that is needed: for
 stubs, recorders and `explain`. Whether a marker's site is what its note says is asked of capstone's
-library alone (opinion.py), and so is whether keystone's code is what was meant (assemble.py).
+library alone (opinion.py), and so is whether keystone's code is what was meant (encoding.py).
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from functools import cache
 from itertools import accumulate, pairwise
 
 from markerjit.errors import MarkerError, Unsupported
+from markerjit.x86.forms import ENDBR64
 from markerjit.x86.libraries import library_in, load
 from markerjit.x86.listing import lines_of
 
@@ -31,7 +32,7 @@ rip."""
 
 _X86, _MODE_64 = 4, 1 << 3  # KS_ARCH_X86, KS_MODE_64
 _VERSION = 9  # 0.9
-_OLDER_THAN = {"endbr64": ".byte 0xf3, 0x0f, 0x1e, 0xfa"}
+_OLDER_THAN = {"endbr64": f".byte {', '.join(map(hex, ENDBR64))}"}
 """Instructions that keystone does not know."""
 _ITSELF = " ."
 """The end of a jump to itself."""

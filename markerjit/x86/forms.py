@@ -23,6 +23,8 @@ INT3 = 0xCC
 
 SHORT_LENGTH = 2
 NEAR_LENGTH = 5
+REACH = range(-(1 << 31), 1 << 31)
+"""How far a displacement of 32 bits leads, from the end of its instruction."""
 HOLE_SIZES = (1 + NEAR_LENGTH, 2 * NEAR_LENGTH)
 """Bytes of a hole: of padding, with the byte before it; and of one that instructions make room for.
 Its last five are the long jump."""

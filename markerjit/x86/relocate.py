@@ -40,6 +40,7 @@ from markerjit.x86.forms import (
     JMP_NEAR,
     JMP_SHORT,
     NEAR_LENGTH,
+    REACH,
     displacement_of,
     is_near_condition,
 )
@@ -382,7 +383,7 @@ def _leads_into(move: _Move, operand: capstone.x86.X86Op) -> bool:
 
 
 def _displacement(distance: int) -> bytes | None:
-    if not -(1 << 31) <= distance < 1 << 31:
+    if distance not in REACH:
         return None
     return distance.to_bytes(4, "little", signed=True)
 

@@ -242,6 +242,18 @@ def test_trace_assembles_once_and_needs_numpy_only(target: Target, tmp_path: Pat
         assert not loaded & {"capstone", "keystone", "psutil", "elftools", "pyarrow", "perfetto"}
 
 
+def words_of(program: str, *, cache: Path) -> list[str]:
+    """What a Python program prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
 def test_a_question_imports_no_foreign_package(target: Target, tmp_path: Path) -> None:
     """But numpy, where what was added up is read."""
     program = (
@@ -257,15 +269,8 @@ def test_a_question_imports_no_foreign_package(target: Target, tmp_path: Path) -
         "print(*sys.modules)\n"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    loaded = {*words_of(program, cache=tmp_path)}
 
-    loaded = {*done.stdout.split()}
     assert ASSEMBLING in loaded
     assert not loaded & {*SLOW, "difflib", "tokenize"}
 
@@ -278,12 +283,4 @@ def test_numpy_is_imported_after_the_markers_are_on(target: Target, tmp_path: Pa
         "        print('numpy' in sys.modules)\n"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert done.stdout.split() == ["False"]
+    assert words_of(program, cache=tmp_path) == ["False"]

@@ -46,6 +46,16 @@ def is_own_code(own: OwnArena, marker: int) -> bool:
     return own.arena.record_probe(marker, preserving=True) >= own.base + RUNTIME_SIZE
 
 
+def assert_made_as_alone(own: OwnArena, marker: int) -> None:
+    """The recorder of a marker is the one that is made for it alone."""
+    entry, place = own.arena.markers.entry(marker), own.arena.markers.address(marker)
+    shape, setting = shape_of(marker, place, entry, preserving=True), setting_of(own.arena)
+    probe = own.base + entry.recorder
+    start = 2 * probe - make_recorder(shape, setting, probe).entry
+    alone = make_recorder(shape, setting, start)
+    assert own.store.read(start - own.base, len(alone.code)) == alone.code
+
+
 # ---- entries -------------------------------------------------------------------------------------
 
 
@@ -209,15 +219,9 @@ def test_recorders_of_many_are_those_that_one_would_have_and_some_find_no_room(
     made = own_code.count(True)
     assert own_code == [True] * made + [False] * (8 - made)
     assert 3 < made < 8
-    setting = setting_of(own.arena)
     for marker in markers[:made]:
         assert marker is not None
-        entry, place = own.arena.markers.entry(marker), own.arena.markers.address(marker)
-        shape = shape_of(marker, place, entry, preserving=True)
-        probe = own.base + entry.recorder
-        start = 2 * probe - make_recorder(shape, setting, probe).entry
-        alone = make_recorder(shape, setting, start)
-        assert own.store.read(start - own.base, len(alone.code)) == alone.code
+        assert_made_as_alone(own, marker)
     own.types = recorders.types(signatures)
     for marker, signature in zip(markers, signatures, strict=True):
         assert marker is not None
@@ -240,14 +244,8 @@ def test_recorders_of_thousands_are_those_that_one_would_have(build: Path, room:
     markers = recorders.find_many(signatures, Record(USUAL))
     made = [marker for marker in markers if marker is not None and is_own_code(own, marker)]
     assert len(made) == 90 if room == CODE_SIZE else 10 < len(made) < 90
-    setting = setting_of(own.arena)
     for marker in made:
-        entry, place = own.arena.markers.entry(marker), own.arena.markers.address(marker)
-        shape = shape_of(marker, place, entry, preserving=True)
-        probe = own.base + entry.recorder
-        start = 2 * probe - make_recorder(shape, setting, probe).entry
-        alone = make_recorder(shape, setting, start)
-        assert own.store.read(start - own.base, len(alone.code)) == alone.code
+        assert_made_as_alone(own, marker)
 
 
 def test_without_room_for_code_the_general_recorder_does_it(

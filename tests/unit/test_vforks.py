@@ -49,12 +49,12 @@ class Program:
 
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Program]]:
-    vforks._answers.cache_clear()
+    vforks._known.clear()
     programs = [Program(), Program()]
     yield programs
     for program in programs:
         program.close()
-    vforks._answers.cache_clear()
+    vforks._known.clear()
 
 
 @pytest.fixture
