@@ -51,13 +51,14 @@ def test_every_picture_of_a_running_program_is_whole_and_in_order(target: Callab
     program = target("truth_threads", "3", "--rate", "30000")
 
     newest: dict[int, int] = {}
+    rings: frozenset[int] = frozenset()
     with markerjit.attach(program.pid, ring_size=1 << 16) as session:
         session.record("truth_loop")
         flight = session.flight()
         for _ in range(25):
             until, _ = clock_pair()
             picture = flight.picture()
-            check_whole(picture, flight.types, until)
+            rings = check_whole(picture, flight.types, until, rings)
             for columns in picture.batch.columns:
                 for _, i, n in rows(columns):
                     newest[i] = max(n, newest.get(i, 0))
