@@ -101,7 +101,7 @@ def test_the_report_and_the_table_have_it(kept) -> None:
 
     assert page.count("<svg") == len(run["parts"]) + (len(run["parts"]) > 1)
     sentences = [*answer(parts := report(run).parts), *better(parts)]  # of whatever was measured
-    assert len(sentences) >= 2 * len(parts)
+    assert len(sentences) > len(parts)  # an answer of each, and what was found of peers
     text = page.replace("<b>", "").replace("</b>", "")
     for sentence in sentences:
         assert clean(sentence) in text
