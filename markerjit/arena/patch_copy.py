@@ -10,6 +10,7 @@ import ctypes
 import os
 from array import array
 from collections.abc import Sequence
+from itertools import chain
 from types import TracebackType
 
 from markerjit.abi import Part, PatchEntry
@@ -71,6 +72,17 @@ class PatchCopy:
         self._check(
             self._library.mj_patches_mark(self._copy, column, len(addresses), planted, self._report)
         )
+
+    def have_planted(self, breakpoints: Sequence[tuple[RemoteAddress, RemoteAddress]]) -> bool:
+        """Whether breakpoints of ours stand at these addresses, and lead to these bodies."""
+        words = array("Q", chain.from_iterable(breakpoints))
+        places = (_U64 * len(words)).from_buffer(words)
+        status = self._library.mj_patches_planted(
+            self._copy, places, len(breakpoints), self._report
+        )
+        if status != native.UNEXPECTED:
+            self._check(status)
+        return bool(status == native.OK)
 
     @property
     def is_changed(self) -> bool:

@@ -251,6 +251,9 @@ class Patches:
         """Whether breakpoints of ours stand at these addresses, and lead to these bodies."""
         if not breakpoints:
             return True
+        if self._is_native(len(breakpoints)):
+            with self._copy() as copy:
+                return copy.have_planted(breakpoints)
         pages = self._held()
         self._pages = pages  # nothing is changed in them
         return all(pages.has_planted(address, body) for address, body in breakpoints)

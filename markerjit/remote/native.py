@@ -312,6 +312,7 @@ def library() -> ctypes.CDLL:
     loaded.mj_patches_mark.argtypes = [
         ctypes.c_void_p, ctypes.POINTER(u64), u32, ctypes.c_int, report,
     ]  # fmt: skip
+    loaded.mj_patches_planted.argtypes = [ctypes.c_void_p, ctypes.POINTER(u64), u32, report]
     loaded.mj_patches_changed.argtypes = [ctypes.c_void_p]
     loaded.mj_patches_write.argtypes = [ctypes.c_void_p, report]
     loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]

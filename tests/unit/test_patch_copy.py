@@ -109,6 +109,31 @@ def test_the_native_part_makes_the_same_table(
     assert natively.control.number("patches_used") > 100
 
 
+def test_the_native_part_finds_the_same_breakpoints(
+    make_arena: MakeArena, native_from: Callable[[int], None]
+) -> None:
+    arena = make_arena()
+    addresses = range(0x1000, 0x1000 + 40 * 300, 40)
+    breakpoints = [(RemoteAddress(at), RemoteAddress(at + 64)) for at in addresses]
+    arena.patches.put([head(at, Mode.INT3, body) for at, body in breakpoints])
+    arena.patches.mark([address for address, _ in breakpoints])
+    first, second, third, *_ = breakpoints
+    rest = breakpoints[3:]
+    arena.patches.mark(removed=[first[0]])
+    arena.patches.forget([second[0]])
+    asked = (
+        rest, [*rest, first], [*rest, second], [third, *rest], [*rest, (third[0], third[1] + 1)],
+        [*rest, (RemoteAddress(1), third[1])],
+    )  # fmt: skip
+
+    answers = []
+    for limit in (1, 1 << 30):
+        native_from(limit)
+        answers.append([arena.patches.have_planted(some) for some in asked])
+
+    assert answers == 2 * [[True, False, False, True, False, False]]
+
+
 def test_the_heads_that_were_put_last_are_not_looked_at_again(
     make_arena: MakeArena, native_from: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -251,6 +251,23 @@ int mj_patches_mark(struct mj_patches *all, const uint64_t *addresses, uint32_t 
     return status;
 }
 
+static int is_planted(const struct mj_patch *entry, const struct mj_breakpoint *breakpoint) {
+    return entry->address && entry->planted && !entry->gone && entry->body == breakpoint->body;
+}
+
+int mj_patches_planted(struct mj_patches *all, const struct mj_breakpoint *breakpoints,
+                       uint32_t count, struct mj_report *report) {
+    int status = read_starts(all, &breakpoints->address, count, sizeof *breakpoints, report);
+
+    for (uint32_t i = 0, at; i < count && status == MJ_OK; i++) {
+        status = find(all, breakpoints[i].address, &at, report);
+        if (status == MJ_NO_ROOM ||
+            (status == MJ_OK && !is_planted(&all->copy[at], &breakpoints[i])))
+            status = MJ_UNEXPECTED;
+    }
+    return status;
+}
+
 int mj_patches_changed(const struct mj_patches *all) {
     return memchr(all->changed, 1, all->pages) != NULL;
 }

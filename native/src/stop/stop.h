@@ -193,6 +193,15 @@ MJ_EXPORT int mj_patches_enter(struct mj_patches *all, const struct mj_patch *he
 MJ_EXPORT int mj_patches_mark(struct mj_patches *all, const uint64_t *addresses, uint32_t count,
                               int planted, struct mj_report *report);
 
+struct mj_breakpoint {
+    uint64_t address, body;
+};
+
+/* Whether breakpoints of ours stand at all these addresses, and lead to these bodies. MJ_OK;
+   MJ_UNEXPECTED where one does not; MJ_ERRNO. */
+MJ_EXPORT int mj_patches_planted(struct mj_patches *all, const struct mj_breakpoint *breakpoints,
+                                 uint32_t count, struct mj_report *report);
+
 /* Whether there is anything to be written; and write it. MJ_OK, MJ_ERRNO: then it was written in
    part, and the handler believes no entry that is not whole. */
 MJ_EXPORT int mj_patches_changed(const struct mj_patches *all);
