@@ -115,9 +115,8 @@ def parse(text: str) -> Syntax:
     for at, char in enumerate(line):
         if not char.isprintable() and char != "\t":
             raise BadQuestion("it has a character that cannot be printed", line, at, at + 1)
+    check_not_empty(line)
     indent = len(line) - len(line.lstrip())
-    if indent == len(line):
-        raise BadQuestion("an expression is empty", line, 0, 0)
     prepared = prepare(line)
     syntax = Syntax(line, tree_of(prepared.line, indent), indent)
     if prepared.stars:
@@ -125,6 +124,12 @@ def parse(text: str) -> Syntax:
         raise syntax.wrong(_NO_MEMBERS, Span(star, star + 1))
     _check(syntax, syntax.tree, 0)
     return syntax
+
+
+def check_not_empty(text: str) -> None:
+    """Raises BadQuestion for a text without an expression."""
+    if not text.strip():
+        raise BadQuestion("an expression is empty", text, 0, 0)
 
 
 def field_name(call: ast.Call) -> str | None:

@@ -479,6 +479,7 @@ class Session(View):
         """
         from markerjit.questions.aggregates import MOST_TEXT
         from markerjit.questions.latencies import Timed
+        from markerjit.questions.syntax import check_not_empty
         from markerjit.session.latency import TOOK, Timing, timed
         from markerjit.session.members import Members
         from markerjit.sites.names import returns_of
@@ -486,18 +487,17 @@ class Session(View):
         check_text("begin", begin)
         if end is not None:
             check_text("end", end)
-        if by is not None:
-            check_text("by", by)
-        if per is not None:
-            check_text("per", per)
+        for option, key in {"by": by, "end_by": end_by, "per": per}.items():
+            if key is not None:
+                check_text(option, key)
+                check_not_empty(key)
         if end is None and end_by is not None:
             raise BadArgument("end_by", end_by, "None where calls of functions are timed")
         if end is None and per is not None:
             expected = "None where calls of functions are timed, which `by` divides"
             raise BadArgument("per", per, expected)
-        for option, value in {"end_by": end_by, "where": where}.items():
-            if value is not None:
-                check_is(option, value, str)
+        if where is not None:
+            check_is("where", where, str)
         if slower is not None:
             check_seconds("slower", slower)
         if room is not None:

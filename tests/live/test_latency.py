@@ -139,7 +139,7 @@ def test_memory_that_is_anothers_by_now_is_not_read_and_not_written(target: Call
             source = latency._source
             aggregates, ours = source._arena.aggregates, source.aggregate
             aggregates.free(ours.ticket)
-            aggregates.reclaim(lambda: None, lambda ticket: False)
+            aggregates.reclaim(lambda ticket: False)
             other = aggregates.make(ours.size)
             assert other.extent == ours.extent
             aggregates._write(other.ticket, "slow_head", 1)
@@ -150,6 +150,17 @@ def test_memory_that_is_anothers_by_now_is_not_read_and_not_written(target: Call
         assert aggregates._table.read(other.ticket % AGGREGATES).slow_read == 0
         assert aggregates.find(other.ticket)
         aggregates.free(other.ticket)
+
+
+@pytest.mark.parametrize("option", ["by", "end_by", "per"])
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_key_is_refused(target: Callable, option: str, text: str) -> None:
+    program = target("truth_pairs", "1")
+    with (
+        markerjit.attach(program.pid) as session,
+        pytest.raises(markerjit.BadQuestion, match="an expression is empty"),
+    ):
+        session.latency("truth_begin", "truth_end", **{option: text})  # type: ignore[arg-type]
 
 
 def test_nobody_waits_for_the_clocks_to_move(
