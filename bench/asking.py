@@ -1,7 +1,7 @@
 """What it takes to ask a question: from the call of a session until its code is in its place, with
 the markers on.
 
-    python -m bench.asking [--rounds 40]
+    python -m bench.asking [--rounds 40] [--many 1000]
 
 The bundled server is asked usual questions while it waits for its clients. Each is a new one in
 every round, since a constant of it is another: it is parsed, assembled and put into its place. Then
@@ -12,7 +12,12 @@ once more at the end of each round.
 The first question of a process, and the first one of a session with it, are asked by an interpreter
 that has done nothing but open the session. So they have to import what they need.
 
-Printed are milliseconds: the median, and in brackets the least one; with the CPU time of it.
+With --many, one session asks so many new questions about a marker, and nothing else is measured.
+The first ones are compared with the last ones, and it is printed how much of the room for their
+code is left.
+
+Printed are milliseconds: the median, and in brackets the least one; with the CPU time of it, and
+where there are many, the mean of that.
 """
 
 from __future__ import annotations
@@ -37,6 +42,8 @@ COMMANDS = ("SET", "GET")
 ROUNDS_OF_A_SERVER = 10
 _FIRST, _NEXT = "the first one of a process", "the first one of a session"
 _AGAIN = "the same question again"
+_COMPARED = 50
+"""Of many questions, the first and the last ones that are compared, without the very first one."""
 
 
 class Took(NamedTuple):
@@ -158,6 +165,20 @@ def measure_first(rounds: int) -> Iterator[tuple[str, Took]]:
                 yield name, Took(*map(float, done.stdout.split()))
 
 
+def measure_many(questions: int) -> Iterator[tuple[str, Took]]:
+    """New questions about one marker, in one session."""
+    with showcase.server(BUILD) as server, markerjit.attach(server.pid) as session:
+        taken = [ask(session, server.port, hist_by_text, 100 + at) for at in range(questions)]
+        with session._switcher.turn() as turn:
+            arena = turn.seen.arena
+            assert arena
+            print(f"{arena.markers.used} entries of markers, {arena.code.room.code >> 10} KiB left")
+    few = min(_COMPARED, len(taken) // 2)
+    for first in (1, len(taken) - few):
+        for took in taken[first : first + few]:
+            yield f"questions {first + 1} to {first + few} of a session", took
+
+
 def name_of(question: Ask) -> str:
     """The question, as it is asked."""
     return (question.__doc__ or "").partition(",")[0].rstrip(".")
@@ -168,6 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--once", type=int, nargs=2, metavar=("PID", "PORT"), help="ask here")
+    parser.add_argument("--many", type=int, metavar="N", help="one session asks N questions")
     options = parser.parse_args()
     if options.once:
         pid, port = options.once
@@ -175,16 +197,23 @@ def main() -> None:
             print(*ask(session, port, hist_by_text, 99))
         return
     times: dict[str, list[Took]] = {}
-    for measured in measure(options.rounds), measure_first(-(-options.rounds // 4)):
+    if options.many:
+        series = [measure_many(options.many)]
+    else:
+        series = [measure(options.rounds), measure_first(-(-options.rounds // 4))]
+    for measured in series:
         for name, took in measured:
             times.setdefault(name, []).append(took)
-    print("| a question, ms: median (least) | until it is in its place | CPU time of that |")
-    print("| --- | ---: | ---: |")
+    mean = " mean of that |" if options.many else ""
+    print(f"| a question, ms: median (least) | until it is in its place | CPU time of that |{mean}")
+    print(f"| --- | ---: | ---: |{' ---: |' if options.many else ''}")
     for name, taken in times.items():
-        columns = (
+        columns = [
             f"{statistics.median(column) * 1e3:.1f} ({min(column) * 1e3:.1f})"
             for column in zip(*taken, strict=True)
-        )
+        ]
+        if options.many:
+            columns.append(f"{statistics.mean(took.cpu for took in taken) * 1e3:.1f}")
         print(f"| {name} | {' | '.join(columns)} |")
 
 
