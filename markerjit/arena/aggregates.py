@@ -3,9 +3,10 @@
 An entry says where the memory of an aggregate is. Memory that no entry names is free. The ticket is
 written last when an aggregate is made, and first when it ends. A thread of the target that comes
 late finds another ticket and leaves the memory alone. A thread that has seen the ticket may still
-be at work. So the memory of an ended aggregate belongs to its entry until `reclaim`, which stops
-all threads and checks that none is inside (native/src/runtime/aggregate.c). It runs when there is
-no room for another aggregate, and before a marker of the ended one adds to another.
+be at work. So the memory of an ended aggregate belongs to its entry until all threads were stopped
+once, and none of them is inside (native/src/runtime/aggregate.c): `reclaim`. That is done for many
+of them together, or when there is no room for another one. When a marker of an ended one adds to
+another, `part` looks before whether a thread is inside.
 
 A reader that is killed leaves its entry: the next controller switches its markers off and frees it
 (session/left_aggregates.py).
@@ -15,7 +16,7 @@ What this does not do: say what keys and words mean (events/aggregates.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import markerjit.abi as abi
@@ -24,7 +25,7 @@ from markerjit.arena.control import ControlBlock
 from markerjit.arena.extents import Extent, gaps
 from markerjit.arena.store import FileStore, MemoryStore
 from markerjit.arena.tables import Table
-from markerjit.errors import MarkerError, Refused
+from markerjit.errors import Refused
 from markerjit.proc.owner import Owner, from_entry, is_gone, ourselves
 from markerjit.tuples import NamedTuple
 
@@ -181,12 +182,13 @@ class Aggregates:
     def make(self, size: Size, ticks: Ticks = NO_TICKS) -> Aggregate:
         """A new aggregate, with us as its reader. Raises Refused where there is no room."""
         count = self._table.part.entries
-        taken = {at for at, _ in self._table.read_with(count, "ticket", "went")}
+        taken = dict(self._table.read_with(count, "ticket", "went"))
         index = next((at for at in range(count) if at not in taken), None)
         keys, stride = size.key_bytes, size.stride
         slow = keys + stride * self._rings
         needed = self._needed(size)
-        room = next((gap for gap in self._gaps() if _size(gap) >= needed), None)
+        gaps = self._gaps(taken.items())
+        room = next((gap for gap in gaps if _size(gap) >= needed), None)
         if index is None or room is None:
             raise Refused(self._no_room(needed, size, full=index is None))
         extent = Extent(room.start, room.start + needed)
@@ -211,9 +213,13 @@ class Aggregates:
         self._write(ticket, "ticket", ticket)
         return aggregate
 
-    def _gaps(self) -> Iterator[Extent]:
-        """The memory that belongs to no aggregate, not even to an ended one."""
-        taken = [other.extent for other in self.all()] + [_extent(each) for each in self._went()]
+    def _gaps(self, entries: Iterable[tuple[int, AggregateEntry]]) -> Iterator[Extent]:
+        """The memory that belongs to no aggregate of these entries, not even to an ended one."""
+        taken = [
+            _extent(entry)
+            for at, entry in entries
+            if (self._checked(entry) if entry.ticket else _has_gone(at, entry))
+        ]
         return gaps(self._memory, taken)
 
     def _needed(self, size: Size) -> int:
@@ -228,19 +234,18 @@ class Aggregates:
             self._write(ticket, "ticket", 0)
             self._store.release(aggregate.extent.start, _size(aggregate.extent))
 
-    def reclaim(self, stop: Callable[[], None], is_entered: Callable[[int], bool]) -> None:
-        """Free the memory of ended aggregates. `stop` stops all threads of the process for a
-        moment, and `is_entered` says whether a thread is in the memory of a ticket. If a thread is
-        inside, or the threads cannot be stopped, the memory is left for later."""
-        went = self._went()
-        if all(entry.lost for entry in went):
-            return
-        try:
-            stop()
-        except MarkerError:
-            return
-        for entry in went:
-            if not entry.lost and not is_entered(int(entry.went)):
+    @property
+    def ended(self) -> int:
+        """How many have ended and have their memory still, which `reclaim` may free."""
+        return sum(entry.lost != abi.MEMORY_LOST for entry in self._went())
+
+    def reclaim(self, is_entered: Callable[[int], bool]) -> None:
+        """Free the memory of ended aggregates. Since each of them ended, the caller has stopped all
+        threads of the process for a moment. `is_entered` says whether a thread is in the memory of
+        a ticket by locked instructions: then the memory is left for later."""
+        for entry in self._went():
+            is_left = entry.lost == abi.MEMORY_LEFT
+            if is_left or (entry.lost != abi.MEMORY_LOST and not is_entered(int(entry.went))):
                 self._write(int(entry.went), "went", 0)
 
     def has_gone(self, ticket: int) -> bool:
@@ -250,21 +255,21 @@ class Aggregates:
         entry = self._table.read(ticket % AGGREGATES)
         return bool(entry.went == ticket and not entry.ticket)
 
-    def lose(self, ticket: int) -> None:
-        """Call this before a marker that added to this aggregate gets another one, and behind
-        `reclaim`. If the old aggregate has ended and a thread is still inside, nothing will tell
-        when the thread leaves, so the memory is never reused."""
+    def part(self, ticket: int, is_entered: Callable[[int], bool]) -> None:
+        """Call this before a marker that added to this aggregate gets another one. If the old
+        aggregate has ended and no thread is inside by locked instructions, its memory waits for
+        nothing but a stop of all threads, and any marker may get another one. If a thread is
+        inside, nothing will tell when it leaves, so the memory is never reused."""
         if self.has_gone(ticket):
-            self._table.write_field(ticket % AGGREGATES, "lost", b"\1\0\0\0")
+            lost = abi.MEMORY_LOST if is_entered(ticket) else abi.MEMORY_LEFT
+            self._table.write_field(ticket % AGGREGATES, "lost", lost.to_bytes(4, "little"))
 
     def _went(self) -> list[AggregateEntry]:
         """Entries whose memory may be in use, though they have no ticket."""
         if not self._table.part.entries or not self._control.number("aggregates_made"):
             return []
         entries = self._table.read_with(AGGREGATES, "went")
-        return [
-            entry for at, entry in entries if entry.went % AGGREGATES == at and not entry.ticket
-        ]
+        return [entry for at, entry in entries if _has_gone(at, entry)]
 
     def _write(self, ticket: int, field: str, value: int) -> None:
         self._table.write_field(ticket % AGGREGATES, field, value.to_bytes(_WORD, "little"))
@@ -307,7 +312,8 @@ class Aggregates:
     def most_blocks(self, size: Size, most: int) -> int:
         """The number of blocks that fit beside such an aggregate: a power of two, not over `most`;
         0 if there is no room."""
-        room = max(map(_size, self._gaps()), default=0)
+        entries = self._table.read_with(self._table.part.entries, "ticket", "went")
+        room = max(map(_size, self._gaps(entries)), default=0)
         rest = room - self._needed(size)
         places = min(most, rest // (_WORD * max(size.slow_words, 1)))
         return 1 << places.bit_length() - 1 if places > 0 else 0
@@ -402,6 +408,11 @@ class Aggregates:
             f"{size.room} {what} take {-(-needed >> 10)} KiB, and process {self._pid} has room for "
             f"{whole >> 10} KiB of aggregates; ask for fewer {what} ({option}), or end another one"
         )
+
+
+def _has_gone(at: int, entry: AggregateEntry) -> bool:
+    """Whether the entry at this place is of an aggregate that has ended, and has its memory."""
+    return bool(entry.went % AGGREGATES == at and not entry.ticket)
 
 
 def _extent(entry: AggregateEntry) -> Extent:

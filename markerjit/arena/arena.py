@@ -187,6 +187,12 @@ class Arena:
         is_aggregate = entry is not None and entry.asks == ASKS_AGGREGATE
         return bool(is_aggregate and entry and 0 < probe - self.base == entry.recorder)
 
+    def is_entered(self, ticket: int) -> bool:
+        """Whether a thread is in the memory of an aggregate by locked instructions. Where the
+        aggregate has ended, a thread that comes later is not: it counts itself, and then looks at
+        the ticket."""
+        return self.calls.is_entered(self.markers.adding_to(ticket))
+
     def question(self, data: RemoteAddress) -> str:
         """The text of the question of a slot with this data, and in a second line the selection, if
         it has one; "" where there is none. The target can write anything there."""

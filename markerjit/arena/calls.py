@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from markerjit.abi import CALLS_SIZE, Geometry
 from markerjit.arena.control import ControlBlock
-from markerjit.arena.markers import BEFORE_PROBE, Markers
+from markerjit.arena.markers import BEFORE_PROBE, Markers, runs
 from markerjit.model import RemoteAddress
 from markerjit.ring.raw import Store
 
@@ -37,14 +37,15 @@ class Calls:
         return self._sums(run, _ENTERED)
 
     def is_entered(self, markers: Iterable[int]) -> bool:
-        """Whether a thread is in a probe in C of one of these markers."""
+        """Whether a thread is in a probe in C of one of these markers, or in the memory of an
+        aggregate that one of them adds to, by locked instructions."""
         if not self._geometry.calls.entries:
             return False
-        runs = [range(marker, marker + 1) for marker in sorted(set(markers))]
+        asked = [*runs(markers)]
         # First how often each was left: between the reads a thread that comes and goes would
         # otherwise balance one that is still inside.
-        left = [self._sums(run, _LEFT) for run in runs]
-        return left != [self._sums(run, _ENTERED) for run in runs]
+        left = [self._sums(run, _LEFT) for run in asked]
+        return left != [self._sums(run, _ENTERED) for run in asked]
 
     def _sums(self, run: range, word: int) -> list[int]:
         sums = [0] * len(run)

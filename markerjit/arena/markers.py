@@ -2,7 +2,9 @@
 
 A marker has an entry for each way in which it was ever recorded. An entry never becomes another
 marker's, and what it describes never changes: a thread may be reading it. Only the entry of a
-question that was given back (probes/idle.py) describes another one about the same marker later.
+question that was given back (probes/idle.py) describes another one about the same marker later. An
+entry that has added to aggregates goes on to do that: its words of struct mj_calls are counts, and
+those of a question before a probe are brakes.
 """
 
 from __future__ import annotations
@@ -56,6 +58,17 @@ class Switched(NamedTuple):
     before: int | None
     slots: tuple[RemoteAddress, ...]
     calling: bool
+
+
+class Asking(NamedTuple):
+    """What an entry says of its question: since when it is asked, what it asks for (MJ_ASKS_*),
+    where its code is, and its number. Each is 0 where there is none."""
+
+    marker: int
+    since: int
+    asks: int
+    recorder: int
+    question: int
 
 
 class Noted(NamedTuple):
@@ -115,6 +128,18 @@ class Markers:
             entries.update(zip(run, self.entries_between(run.start, len(run)), strict=True))
         return {marker: entries[marker] for marker in sorted(asked)}
 
+    def asking(self, signature: str) -> list[Asking]:
+        """What all entries of a marker say of their questions."""
+        markers = self.of(signature)
+        words = {
+            marker: of_entry
+            for run in runs(markers, apart=NEAR)
+            for marker, of_entry in zip(
+                run, self._table.read_words(run.start, len(run), *Asking._fields[1:]), strict=True
+            )
+        }
+        return [Asking(marker, *words[marker]) for marker in markers]
+
     def with_hash(self, name_hash: int) -> Sequence[int]:
         """The ids of all entries of a marker: it has one for each way in which it was recorded."""
         return self.with_hashes([name_hash])[0]
@@ -151,8 +176,9 @@ class Markers:
         known = self._ids.get((signature, how))
         if known is not None and (not entry.asks or _how(self.entry(known)) == how):
             return known
-        for marker, other in self.entries_of(self.with_hash(fnv1a(signature.encode()))).items():
-            if other.question == entry.question and _how(other) == how:
+        alike = (at.marker for at in self.asking(signature) if at.question == entry.question)
+        for marker, other in self.entries_of(alike).items():
+            if _how(other) == how:
                 self._ids[signature, how] = marker
                 return marker
         return None
@@ -163,7 +189,7 @@ class Markers:
         known = self.known(signature, entry)
         if known is not None:
             return known
-        free = self._free(signature) if entry.asks in BEFORE_PROBE else None
+        free = self._free(signature, entry) if entry.asks else None
         marker = int(self._control.now().markers_used) if free is None else free
         if marker >= self._room:
             raise Refused(f"the arena has room for {self._room} markers")
@@ -207,13 +233,13 @@ class Markers:
         self._ids |= ids
         return numbers
 
-    def _free(self, signature: str) -> int | None:
-        """An entry of this marker whose question has no code: nothing leads to it."""
-        for marker in self.of(signature):
-            entry = self.entry(marker)
-            free = not entry.recorder and not entry.since
-            if entry.asks in BEFORE_PROBE and free:
-                return marker
+    def _free(self, signature: str, new: MarkerEntry) -> int | None:
+        """An entry of this marker, for a question of the same kind, that has no code: nothing leads
+        to it."""
+        for entry in self.asking(signature):
+            free = entry.asks and not entry.recorder and not entry.since
+            if free and (entry.asks in BEFORE_PROBE) == (new.asks in BEFORE_PROBE):
+                return entry.marker
         return None
 
     def set_recorder(self, marker: int, recorder: RemoteAddress, *, preserving: bool) -> None:
@@ -247,15 +273,16 @@ class Markers:
 
     def give_back(self, marker: int) -> None:
         """From now on the question of a marker has no code, and its entry is free. Nothing may lead
-        to them."""
+        to them, and no thread may be in the memory of an aggregate that it names."""
         self._note_questions()
         self.set_recorder(marker, self._base, preserving=True)
         self._table.write_field(marker, "question_text", _PLACE.pack(0, 0))
+        self.set_aggregate(marker, 0)
 
     def questions(self) -> tuple[Extent, ...]:
         """The code of all questions, each with what is behind it up to the end of its text. The
         target can write anything there."""
-        changed = self._control.number("questions_changed")
+        changed = self.questions_changed
         if not changed:
             return ()
         if self._questions is None or self._questions[0] != changed:
@@ -267,9 +294,18 @@ class Markers:
 
     def _note_questions(self) -> int:
         """Before the code of a question comes or goes. How often that was so far."""
-        changed = self._control.number("questions_changed") + 1 & WORD_MASK
+        changed = self.questions_changed + 1 & WORD_MASK
         self._control.write("questions_changed", changed)
         return changed
+
+    @property
+    def questions_changed(self) -> int:
+        """How often the code of a question came or went, of all markers."""
+        return self._control.number("questions_changed")
+
+    def adding_to(self, ticket: int) -> list[int]:
+        """The markers that add to the aggregate with this ticket."""
+        return [*self._table.indices_with(self.used, "aggregate", ticket)]
 
     def set_aggregate(self, marker: int, ticket: int) -> None:
         """From now on the code of a marker adds to the aggregate with this ticket; 0: to none."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Generic, TypeVar
 
 from markerjit.abi import Part
@@ -11,6 +13,10 @@ from markerjit.arena.versions import converted
 from markerjit.ring.raw import Store
 
 T = TypeVar("T", bound=ctypes.Structure)
+
+_AT_ONCE = 4096
+"""Entries that are read to look at a word of each."""
+_NUMBERS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 class Table(Generic[T]):
@@ -58,6 +64,24 @@ class Table(Generic[T]):
         return [
             (index, self.entry(data[index * step : (index + 1) * step])) for index in sorted(used)
         ]
+
+    def indices_with(self, count: int, field: str, value: int) -> Iterator[int]:
+        """The indices of those of the first entries that have this word, by few reads."""
+        step, offset = self.part.entry_size, getattr(self._stored, field).offset
+        for first in range(0, count, _AT_ONCE):
+            size = min(_AT_ONCE, count - first) * step
+            words = memoryview(self._store.read(self.part.at(first), size)).cast("Q")
+            column = words[offset // 8 :: step // 8].tolist()
+            yield from (index for index, word in enumerate(column, first) if word == value)
+
+    def read_words(self, first: int, count: int, *fields: str) -> list[tuple[int, ...]]:
+        """Some fields of entries that follow each other, numbers in their order, by one read."""
+        if not self.is_current:
+            entries = self.read_many(first, count)
+            return [tuple(getattr(entry, field) for field in fields) for entry in entries]
+        step = self.part.entry_size
+        words = _words(self._kind, fields, step)
+        return [*words.iter_unpack(self._store.read(self.part.at(first), count * step))]
 
     def entry(self, data: bytes) -> T:
         """The entry that these bytes are in the arena."""
@@ -111,3 +135,14 @@ class Table(Generic[T]):
         data = bytes(entry if self._stored is self._kind else converted(entry, self._stored))
         start, end = getattr(self._stored, first).offset, getattr(self._stored, last)
         self._store.write(self.part.at(index) + start, data[start : end.offset + end.size])
+
+
+@cache
+def _words(kind: type[ctypes.Structure], fields: Sequence[str], size: int) -> struct.Struct:
+    """How these fields stand in an entry of so many bytes."""
+    layout, end = "<", 0
+    for field in fields:
+        place = getattr(kind, field)
+        layout += f"{place.offset - end}x{_NUMBERS[place.size]}"
+        end = place.offset + place.size
+    return struct.Struct(f"{layout}{size - end}x")

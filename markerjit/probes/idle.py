@@ -1,29 +1,31 @@
 """Questions that nothing uses, whose code is given back.
 
-A marker that is asked another question, or none, leaves the code of the one before. It is used
-again when the same question is asked. The rest would fill the arena, so it is given back when a
-marker has MOST_IDLE of them, or there is no room for another. The caller holds the target's lock
-all the time, so no question is connected meanwhile. One may go when each of these holds, looked at
-in this order:
+A marker that is asked another question, or none, leaves the code of the one before, and so does one
+whose aggregate ended. It is used again when the same question is asked. The rest would fill the
+arena, so it is given back when a marker has MOST_IDLE of them, or there is no room for another. The
+caller holds the target's lock all the time, so no question is connected meanwhile. One may go when
+each of these holds, looked at in this order:
 
     1  no slot holds its code or its entry, of those of objects that we see and in the arena
     2  no thread is in its code, returns to it, or is on its way: no register of a stopped thread
        and no word on its stacks is an address in the code, what is behind it, or the entry
        (native/src/stop/references.c). None finds the way there later, because of 1
     3  records of it are known, or can no longer be asked for: their type goes with it
-    4  no other process has the arena mapped (proc/sharers.py)
+    4  no thread is counted as inside the memory of an aggregate by its entry, as one is that left
+       a signal handler there by longjmp: the next aggregate would be taken for one with a thread
+    5  no other process has the arena mapped (proc/sharers.py)
 
-What this does not do: our own process, whose threads we cannot stop, and the code of aggregates.
+What this does not do: our own process, whose threads we cannot stop.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from markerjit.abi import ASKS_BEFORE_RECORD, MarkerEntry
+from markerjit.abi import ASKS_AGGREGATE, ASKS_BEFORE_RECORD, MarkerEntry
 from markerjit.arena.arena import Arena
-from markerjit.arena.markers import BEFORE_PROBE, question_extent
+from markerjit.arena.markers import Asking, question_extent
 from markerjit.errors import MarkerError, MemoryFault
 from markerjit.model import RemoteAddress
 from markerjit.patch.slots import SLOT_DATA, SLOT_PROBE
@@ -37,13 +39,13 @@ MOST_IDLE = 64
 Referred = Callable[[Sequence[tuple[int, int]]], list[bool]]
 """A function that returns whether a thread may be in each of these ranges, or on its way there
 (remote/references.py)."""
+_WORD = 8
 _WORDS = struct.Struct("<QQ")
 
 
 def idle_questions(arena: Arena, signature: str) -> int:
     """How many questions about a marker have code and are not asked."""
-    entries = arena.markers.entries_of(arena.markers.of(signature))
-    return sum(map(_is_idle, entries.values()))
+    return sum(map(_is_idle, arena.markers.asking(signature)))
 
 
 def give_back_questions(
@@ -52,11 +54,14 @@ def give_back_questions(
     slots: Iterable[RemoteAddress],
     referred: Referred,
     sharer: Callable[[Arena], Sharer | None],
+    keep: Collection[int] = (),
 ) -> int:
-    """Give back the code of all questions that nothing uses; returns how many these were. `read`
-    reads the target, `slots` are those of all objects that we see. All threads are stopped for a
-    moment. Nothing is given back where it cannot be said whether a thread is there."""
+    """Give back the code of all questions that nothing uses, but for those of the markers to
+    `keep`; returns how many these were. `read` reads the target, `slots` are those of all objects
+    that we see. All threads are stopped for a moment. Nothing is given back where it cannot be said
+    whether a thread is there."""
     idle = {int(entry.id): entry for entry in arena.markers.entries() if _is_idle(entry)}
+    idle = {id: entry for id, entry in idle.items() if id not in keep}
     if reason_to_keep_events(arena):
         idle = {id: entry for id, entry in idle.items() if entry.asks != ASKS_BEFORE_RECORD}
     contents = {content for content in _contents(arena, read, slots) if content[0]}
@@ -64,13 +69,14 @@ def give_back_questions(
     ranges = sorted(extent for id, entry in idle.items() for extent in _ranges(arena, id, entry))
     try:
         used = {start for (start, _), is_used in zip(ranges, referred(ranges), strict=True)
-                if is_used} if ranges else set()  # fmt: skip
+                if is_used}  # fmt: skip
     except MarkerError:  # a thread does not stop just now
         return 0
     free = [
         id
         for id, entry in idle.items()
         if not any(start in used for start, _ in _ranges(arena, id, entry))
+        and not (entry.asks == ASKS_AGGREGATE and arena.calls.is_entered([id]))
     ]
     if free and sharer(arena):
         return 0
@@ -79,18 +85,18 @@ def give_back_questions(
     return len(free)
 
 
-def _is_idle(entry: MarkerEntry) -> bool:
-    return bool(entry.asks in BEFORE_PROBE and entry.recorder and not entry.since)
+def _is_idle(entry: MarkerEntry | Asking) -> bool:
+    return bool(entry.asks and entry.recorder and not entry.since)
 
 
 def _contents(
     arena: Arena, read: Read, slots: Iterable[RemoteAddress]
 ) -> Iterable[tuple[int, int]]:
     """The probe and the data of each slot, those in the arena, too."""
-    part = arena.geometry.slots
+    part, step = arena.geometry.slots, arena.geometry.slots.entry_size // _WORD
     if part.entries:
-        whole = read(RemoteAddress(arena.base + part.offset), part.size)
-        yield from {_WORDS.unpack_from(whole, at) for at in range(0, part.size, part.entry_size)}
+        words = memoryview(read(RemoteAddress(arena.base + part.offset), part.size)).cast("Q")
+        yield from {*zip(words[0::step].tolist(), words[1::step].tolist(), strict=True)}
     for slot in slots:
         try:
             yield _WORDS.unpack(read(slot, _WORDS.size))

@@ -57,8 +57,9 @@ _AT_ONCE = 1024
 _MANY = 64
 """Of fewer, what is made by columns takes longer, and numpy would be loaded for it."""
 
-_KEPT = (AddUp, Pair, HeapStep)
-"""Probes whose code stays with its entry, as a recorder does."""
+_ADDING = (AddUp, Pair, HeapStep)
+"""Probes whose code adds to an aggregate. It stays while the aggregate does, whatever is asked
+meanwhile, so it need not be looked for again for each site."""
 
 COUNT = "count"
 RECORD = "record"
@@ -77,10 +78,12 @@ class Recorders:
         self.arena = arena
         self._loaded: dict[tuple[str, str, str], Loaded] = {}
         self._known: dict[Probe, dict[Signature, int]] = {}
+        self._questions = 0
+        self._most_idle: dict[str, int] = {}
 
     def find(self, signature: Signature, probe: Probe) -> int | None:
         """The id of a marker that is recorded so; None when the runtime was not told of it."""
-        if probe.question and not isinstance(probe, _KEPT):  # its code may have been given back
+        if probe.question and not isinstance(probe, _ADDING):  # its code may have been given back
             return self._find_asked(signature, probe)
         of_probe = self._known.setdefault(probe, {})
         known = of_probe.get(signature)
@@ -129,12 +132,12 @@ class Recorders:
             self._tell_plainly(list(signatures), probe, preserving)
             return
         signatures = list(signatures)
+        self._forget_given_back()
         new = [each for each in signatures if self.find(each, probe) is None]
-        if not new and isinstance(probe, _KEPT):
+        if not new and isinstance(probe, _ADDING):
             return  # their code is there, and nothing else has to be written
+        self._need_few_idle(new, give_back)
         room = _Room(self.arena)
-        if any(self._has_most_idle(signature) for signature in new):
-            give_back()
         try:
             self._tell_asked(signatures, probe, room)
         except Refused:
@@ -142,6 +145,34 @@ class Recorders:
                 raise
             # Nothing uses the code of those that were told of yet, so it may have gone as well.
             self._tell_asked(signatures, probe, _Room(self.arena))
+        self._forget_given_back(probe)
+
+    def _forget_given_back(self, recent: Probe | None = None) -> None:
+        """Look again for code that adds to aggregates, but for that of a `recent` one, if code of
+        questions came or went meanwhile: any that no aggregate has may have been given back."""
+        changed = self.arena.markers.questions_changed
+        if changed != self._questions:
+            for probe in [each for each in self._known if isinstance(each, _ADDING)]:
+                if probe != recent:
+                    del self._known[probe]
+            self._questions = changed
+
+    def _need_few_idle(self, signatures: Iterable[Signature], give_back: Callable[[], int]) -> None:
+        """Have the code of questions given back where one of the markers has had many. Those that
+        stay nevertheless, because of a child of the process for example, are looked at again when
+        there are twice as many."""
+        from markerjit.probes.idle import MOST_IDLE, idle_questions
+
+        def idle(signature: Signature) -> int:
+            return idle_questions(self.arena, signature.text)
+
+        def most(signature: Signature) -> int:
+            return self._most_idle.get(signature.text, MOST_IDLE)
+
+        many = [each for each in signatures if idle(each) >= most(each)]
+        if many:
+            give_back()
+            self._most_idle |= {each.text: max(MOST_IDLE, 2 * idle(each)) for each in many}
 
     def _tell_asked(self, signatures: Sequence[Signature], probe: Probe, room: _Room) -> None:
         """The same where a question is asked. Raises Refused where there is no room for its
@@ -150,7 +181,7 @@ class Recorders:
             entry = _entry(signature, probe)
             marker = self.arena.markers.find(signature.name, signature.text, entry)
             made = _recording(signature, probe)
-            if isinstance(probe, _KEPT):
+            if isinstance(probe, _ADDING):
                 self._need_adding(marker, signature, probe, room)
                 continue
             self._need_question(marker, signature, probe, made, room)
@@ -180,12 +211,6 @@ class Recorders:
             },
             preserving,
         )
-
-    def _has_most_idle(self, signature: Signature) -> bool:
-        """Whether a marker has had many questions."""
-        from markerjit.probes.idle import MOST_IDLE, idle_questions
-
-        return idle_questions(self.arena, signature.text) >= MOST_IDLE
 
     def probe(self, marker: int, probe: Probe, *, preserving: bool = True) -> RemoteAddress:
         """The word that a slot must hold for this marker, whose bodies call so."""

@@ -35,12 +35,13 @@ from markerjit.session.allocation_sites import Sites
 from markerjit.session.allocators import Recorded
 from markerjit.session.asking import divide, rest_of
 from markerjit.session.clock import EarlyClock
-from markerjit.session.held import Leg, Source, held, make, reclaim
+from markerjit.session.held import Leg, Source, held, make
 from markerjit.session.holding import refuse_added_up, take
 from markerjit.session.pair_clock import check_clock, clock_of_pairs, ticks_of
 from markerjit.session.switch import Switcher
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn
+from markerjit.session.unasked import give_back_memory
 from markerjit.session.walked import WalkedStacks
 from markerjit.sites import parse_name
 from markerjit.tuples import NamedTuple
@@ -259,7 +260,7 @@ def _prepare(
     check_clock(arena, clock)
     leg = Leg(name, sites, request)
     size = Size(1, abi.BLOCK_COUNTS, MOST_SITES, slow_words=PLACE_WORDS)
-    reclaim(turn, arena)  # an earlier table has most of the room
+    give_back_memory(turn, arena)  # an earlier table has most of the room
     places = arena.aggregates.most_blocks(size, MOST_BLOCKS)
     size = size._replace(slow_room=max(places, _LEAST_BLOCKS))
     aggregate = make(turn, recorders, [leg], size, ticks_of(clock))

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from time import monotonic, sleep
 from typing import Generic, Protocol, TypeVar
 
@@ -36,6 +35,7 @@ from markerjit.session.insist import insist
 from markerjit.session.status import unmatched
 from markerjit.session.switch import Switcher, tell_of_markers
 from markerjit.session.turn import Turn
+from markerjit.session.unasked import MOST_ENDED, give_back_memory
 from markerjit.sites import ProbeName
 from markerjit.tuples import NamedTuple
 
@@ -251,23 +251,22 @@ def make(
     """The memory, and the markers' entries, which have its ticket. Raises Refused where there is no
     room."""
     arena = recorders.arena
+    if arena.aggregates.ended >= MOST_ENDED:
+        give_back_memory(turn, arena)
     try:
         aggregate = arena.aggregates.make(size, ticks)
     except Refused:
-        reclaim(turn, arena)
+        give_back_memory(turn, arena)
         aggregate = arena.aggregates.make(size, ticks)
     try:
-        before: dict[int, int] = {}
+        markers: dict[int, None] = {}
         for leg in legs:
-            tell_of_markers(turn, leg.sites, leg.request, recorders)
-            for signature in {site.signature for site in leg.sites}:
-                marker = recorders.find(signature, leg.request.probe)
-                if marker is not None:
-                    before[marker] = int(arena.markers.entry(marker).aggregate)
-        if any(map(arena.aggregates.has_gone, {*before.values()})):
-            reclaim(turn, arena)
-        for marker, ticket in before.items():
-            arena.aggregates.lose(ticket)
+            tell_of_markers(turn, leg.sites, leg.request, recorders, keep=markers)
+            signatures = {site.signature for site in leg.sites}
+            ids = (recorders.find(signature, leg.request.probe) for signature in signatures)
+            markers |= dict.fromkeys(marker for marker in ids if marker is not None)
+        _part(turn, arena, markers)
+        for marker in markers:
             arena.markers.set_aggregate(marker, aggregate.ticket)
     except BaseException:
         arena.aggregates.free(aggregate.ticket)
@@ -275,27 +274,15 @@ def make(
     return aggregate
 
 
-def reclaim(turn: Turn, arena: Arena) -> None:
-    """Have the memory of aggregates that went for the next one."""
-    arena.aggregates.reclaim(partial(_stop, turn), partial(_is_entered, arena))
-
-
-def _stop(turn: Turn) -> None:
-    """All threads of the process have been stopped since the call: a restartable sequence in which
-    one was is over."""
-    from markerjit.proc.barrier import abort_sequences
-    from markerjit.remote.references import referred
-
-    if turn.target.own:
-        abort_sequences()
-    else:
-        referred(turn.native_target(), ())
-
-
-def _is_entered(arena: Arena, ticket: int) -> bool:
-    """Whether a thread is in the memory of an aggregate that went, by locked instructions."""
-    markers = [int(entry.id) for entry in arena.markers.entries() if entry.aggregate == ticket]
-    return arena.calls.is_entered(markers)
+def _part(turn: Turn, arena: Arena, markers: Iterable[int]) -> None:
+    """Have markers ready to add to another aggregate than before. Threads are stopped for that only
+    if one of them is on its way through the memory of the one before."""
+    entries = arena.markers.entries_of(markers).values()
+    tickets = [*filter(arena.aggregates.has_gone, {int(entry.aggregate) for entry in entries})]
+    if any(map(arena.is_entered, tickets)):
+        give_back_memory(turn, arena)
+    for ticket in tickets:
+        arena.aggregates.part(ticket, arena.is_entered)
 
 
 class _Ending(Generic[T]):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ from markerjit.errors import (
 from markerjit.model import Edit, Mode, RemoteAddress, Site
 from markerjit.patch.apply import NOTHING, Applied, apply
 from markerjit.patch.holds import is_recorded
-from markerjit.patch.plan import Plan, addresses_of, by_slot
+from markerjit.patch.plan import Plan, addresses_of
 from markerjit.patch.request import Record, Request
 from markerjit.patch.slots import SLOT_UNMATCHED
 from markerjit.patch.switchable import SiteState
@@ -636,34 +636,26 @@ def is_undone(arena: Arena) -> bool:
 
 
 def tell_of_markers(
-    turn: Turn, sites: Sequence[Site], request: Request, recorders: Recorders
+    turn: Turn,
+    sites: Sequence[Site],
+    request: Request,
+    recorders: Recorders,
+    *,
+    keep: Collection[int] = (),
 ) -> None:
     """Tell the runtime of the markers, and have code that records them where that is asked for.
-    None is switched on by it."""
+    None is switched on by it. The code of the markers to `keep` is not given back for that."""
     turn.check()
     described = list(one_format(sites))
-    give_back = partial(_give_back_questions, turn, recorders.arena)
     if request.probe.question:  # together: the room of all is found before any is on
-        recorders.tell([site.signature for site in described], request.probe, give_back=give_back)
+        from markerjit.session.unasked import give_back
+
+        give = partial(give_back, turn, recorders.arena, keep)
+        recorders.tell([site.signature for site in described], request.probe, give_back=give)
         return
     for preserving in (True, False):
         signatures = [site.signature for site in described if site.body.preserving is preserving]
         recorders.tell(signatures, request.probe, preserving=preserving)
-
-
-def _give_back_questions(turn: Turn, arena: Arena) -> int:
-    """Have the code of questions given back that nothing uses; returns how many these were."""
-    from markerjit.probes.idle import give_back_questions
-    from markerjit.probes.unused import sharer_of
-    from markerjit.remote.references import referred
-
-    if turn.target.own:
-        return 0
-    slots = [site.slot for site in by_slot(turn.seen.sites) if site.slot]
-    native_target = turn.native_target()
-    return give_back_questions(
-        arena, turn.target.memory.read, slots, partial(referred, native_target), sharer_of
-    )
 
 
 def _note_breakpoints(arena: Arena, states: Sequence[SiteState]) -> None:

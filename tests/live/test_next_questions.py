@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 import markerjit
 from markerjit.errors import Refused
+from markerjit.probes import idle, unused
+from markerjit.proc.sharers import Sharer
 from markerjit.remote import references
+from markerjit.session import held, unasked
 from markerjit.x86 import encoding
+from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.live
 
@@ -59,13 +66,144 @@ def test_the_threads_of_a_new_question_stop_for_its_switch_alone(
         assert stops.call_count == 0
 
 
-def test_they_stop_before_a_question_is_asked_again(target: Callable, stops: Mock) -> None:
-    """Its marker names the memory of the first time, in which a thread may have been."""
-    program = target("truth_keys", "2")
+def counts_by_key(program: Any, path: Path) -> dict[tuple[int, ...], int]:
+    """What the program has counted by itself, since it was started. It stands still."""
+    program.ask(f"tell {path}")
+    rows = (line.split() for line in path.read_text().splitlines())
+    return {(int(row[0]),): int(row[1]) for row in rows}
+
+
+def pass_by(program: Any, adding: markerjit.AddingUp, events: int) -> None:
+    """Have markers executed until so many more events are added."""
+    more = adding.read().events + events
+    program.ask("resume")
+    wait_until(lambda: adding.read().events > more, "events were added")
+    program.ask("pause")
+
+
+def test_nor_do_they_for_a_question_that_is_asked_again(
+    target: Callable, stops: Mock, tmp_path: Path
+) -> None:
+    """Its marker names the memory of the time before, in which no thread is."""
+    program = target("truth_keys", "2", "--timer")
+    sums: Counter[tuple[object, ...]] = Counter()
     with markerjit.attach(program.pid) as session:
-        for times in range(3):
+        for _ in range(3):
+            with session.aggregate("truth_key", by="key") as adding:
+                pass_by(program, adding, 1000)
+            sums.update({row.key: row.events for row in adding.read().rows})
+
+        assert stops.call_count == 0
+    assert sums == counts_by_key(program, tmp_path / "told")
+
+
+def test_memory_in_which_a_thread_is_stays(target: Callable, stops: Mock) -> None:
+    """It has counted itself in, and not out. So its marker gets other memory, and this is lost."""
+    program = target("truth_keys", "1")
+    with markerjit.attach(program.pid) as session:
+        with session.aggregate("truth_key", by="key") as first:
+            pass_by(program, first, 100)
+        with session._switcher.turn() as turn:
+            arena = turn.seen.arena
+            assert arena
+            (marker,) = (int(entry.id) for entry in arena.markers.entries() if entry.aggregate)
+            entered = arena.geometry.calls_offset(0, marker)
+            count = int.from_bytes(arena.store.read(entered, 8), "little")
+            arena.store.write(entered, (count + 1).to_bytes(8, "little"))
+        with session.aggregate("truth_key", by="key") as again:
+            pass_by(program, again, 100)
+        with session._switcher.turn() as turn:
+            unasked.give_back_memory(turn, arena)
+            unasked.give_back(turn, arena)
+            kept = arena.markers.entry(marker)
+
+    assert again.read().events >= 100
+    assert stops.call_count >= 2
+    assert kept.recorder
+
+
+@pytest.mark.parametrize("kind", ["aggregate", "latency"])
+def test_code_of_questions_that_ended_is_given_back(
+    target: Callable, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(idle, "MOST_IDLE", 3)
+    program = target("truth_pairs" if kind == "latency" else "truth_keys", "2")
+    rooms, used, known = [], [], []
+    with markerjit.attach(program.pid) as session:
+        for number in range(16):
+            if kind == "latency":
+                where = f"tid > {number}"
+                with session.latency("truth_begin", "truth_end", where=where) as latency:
+                    program.ask("resume")
+                    wait_until(lambda: latency.read().pairs > 10, "pairs were made")
+                    program.ask("pause")
+            else:
+                with session.aggregate("truth_key", by=f"key + {100 + number}") as adding:
+                    pass_by(program, adding, 10)
+                assert min(row.key for row in adding.read().rows) >= (100 + number,)
+            with session._switcher.turn() as turn:
+                arena = turn.seen.arena
+                assert arena
+                rooms.append(arena.code.room.code)
+                used.append(arena.markers.used)
+            known.append(sum(map(len, session._switcher.recorders._known.values())))
+
+    # A word on a stack that looks like an address in code keeps that.
+    assert rooms[0] - min(rooms) <= 8 * (rooms[0] - rooms[1])
+    assert max(used) <= 8 * used[0]
+    assert max(known) <= 2
+
+
+def test_a_child_that_keeps_their_code_costs_few_looks(
+    target: Callable, stops: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are looked at again only when there are twice as many."""
+    monkeypatch.setattr(idle, "MOST_IDLE", 2)
+    child = Mock(return_value=Sharer(1, "it is a child"))
+    monkeypatch.setattr(unused, "find_sharer", child)
+    program = target("truth_keys", "1")
+    with markerjit.attach(program.pid) as session:
+        for number in range(12):
+            with session.aggregate("truth_key", by=f"key + {number}"):
+                pass
+
+    assert child.call_count == 3  # with 2, 4 and 8 of them
+    assert stops.call_count == 3
+
+
+def test_memory_stays_where_a_thread_does_not_stop(target: Callable, stops: Mock) -> None:
+    program = target("truth_keys", "1")
+    with markerjit.attach(program.pid) as session:
+        with session.aggregate("truth_key", by="key"):
+            pass
+        with session._switcher.turn() as turn:
+            arena = turn.seen.arena
+            assert arena
+            stops.side_effect = Refused("a thread does not stop")
+            unasked.give_back_memory(turn, arena)
+            kept = arena.aggregates.ended
+            stops.side_effect = None
+            unasked.give_back_memory(turn, arena)
+
+            assert (kept, arena.aggregates.ended) == (1, 0)
+
+
+def test_the_table_of_ended_ones_is_cleared_now_and_then(
+    target: Callable, stops: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "MOST_ENDED", 3)
+    program = target("truth_keys", "2")
+    ended = []
+    with markerjit.attach(program.pid) as session:
+        for _ in range(9):
             with session.aggregate("truth_key", by="key"):
-                assert stops.call_count == times
+                pass
+            with session._switcher.turn() as turn:
+                assert turn.seen.arena
+                ended.append(turn.seen.arena.aggregates.ended)
+
+    assert ended == [1, 2, 3] * 3
+    assert stops.call_count == 2
 
 
 def largest(session: markerjit.Session) -> int:

@@ -35,7 +35,7 @@ def placed(text: bytes | None, page: int = 0, at: int = 0) -> ctypes.c_uint64:
 def give_back(aggregates: Aggregates, ticket: int) -> None:
     """End an aggregate to which no thread adds just now."""
     aggregates.free(ticket)
-    aggregates.reclaim(lambda: None, lambda ticket: False)
+    aggregates.reclaim(lambda ticket: False)
 
 
 class Adder:

@@ -581,23 +581,19 @@ def test_memory_belongs_to_nobody_while_a_thread_may_be_in_it(own: OwnArena) -> 
     aggregates = own.arena.aggregates
     first = aggregates.make(Size(1, 1, 100))
     aggregates.free(first.ticket)
-    stops: list[int] = []
 
-    def refuse() -> None:
-        raise Refused("a thread does not stop")
-
-    aggregates.reclaim(refuse, lambda ticket: False)
+    assert aggregates.ended == 1
     second = aggregates.make(Size(1, 1, 100))
-    aggregates.reclaim(lambda: stops.append(1), lambda ticket: ticket == first.ticket)
+    aggregates.reclaim(lambda ticket: ticket == first.ticket)
+    assert aggregates.ended == 1
     third = aggregates.make(Size(1, 1, 100))
-    aggregates.reclaim(lambda: stops.append(1), lambda ticket: False)
+    aggregates.reclaim(lambda ticket: False)
+    assert aggregates.ended == 0
     fourth = aggregates.make(Size(1, 1, 100))
-    aggregates.reclaim(lambda: stops.append(1), lambda ticket: False)
 
     starts = [each.extent.start for each in (first, second, third, fourth)]
     assert starts[0] < starts[1] < starts[2] and starts[3] == starts[0]
     assert len({each.ticket % 256 for each in (first, second, third)}) == 3
-    assert len(stops) == 2  # nothing went since
     for each in (second, third, fourth):
         give_back(aggregates, each.ticket)
 
@@ -608,14 +604,33 @@ def test_memory_in_which_a_thread_stays_is_lost_when_its_marker_adds_to_another(
     aggregates = own.arena.aggregates
     first = aggregates.make(Size(1, 1, 100))
     aggregates.free(first.ticket)
-    aggregates.lose(first.ticket)
-    aggregates.reclaim(lambda: None, lambda ticket: False)
+    aggregates.part(first.ticket, lambda ticket: ticket == first.ticket)
+    aggregates.reclaim(lambda ticket: False)
     second = aggregates.make(Size(1, 1, 100))
 
+    assert aggregates.ended == 0
     assert second.extent.start >= first.extent.end
     place = own.arena.geometry.aggregates.offset + first.ticket % 256 * AGGREGATE_SIZE
     own.store.write(place, bytes(AGGREGATE_SIZE))  # for the other tests
     give_back(aggregates, second.ticket)
+
+
+def test_memory_without_a_thread_waits_for_a_stop_when_its_marker_adds_to_another(
+    own: OwnArena,
+) -> None:
+    """Whoever is counted as inside afterwards is in the memory of the other one."""
+    aggregates = own.arena.aggregates
+    first = aggregates.make(Size(1, 1, 100))
+    aggregates.free(first.ticket)
+    aggregates.part(first.ticket, lambda ticket: False)
+    second = aggregates.make(Size(1, 1, 100))
+    aggregates.reclaim(lambda ticket: True)
+    third = aggregates.make(Size(1, 1, 100))
+
+    assert second.extent.start >= first.extent.end
+    assert third.extent == first.extent
+    for each in (second, third):
+        give_back(aggregates, each.ticket)
 
 
 def test_thread_that_changes_memory_by_locked_instructions_counts_itself(own: OwnArena) -> None:

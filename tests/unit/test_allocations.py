@@ -114,7 +114,7 @@ class Steps:
         for each in self._threads:
             each.shutdown()
         self._arena.aggregates.free(self.aggregate.ticket)
-        self._arena.aggregates.reclaim(lambda: None, lambda ticket: False)
+        self._arena.aggregates.reclaim(lambda ticket: False)
 
 
 @contextmanager

@@ -88,7 +88,7 @@ class Timing:
 
     def free(self) -> None:
         self._arena.aggregates.free(self.aggregate.ticket)
-        self._arena.aggregates.reclaim(lambda: None, lambda ticket: False)
+        self._arena.aggregates.reclaim(lambda ticket: False)
 
 
 @pytest.fixture

@@ -638,7 +638,8 @@ struct mj_marker {
 /* In an entry with a question, `recorder` is the question's code, which jumps to the probe or
    returns. Everything up to the end of the text belongs to the question: its code, a recorder, the
    text. An entry without code is free for another question about the same marker, because nothing
-   leads to it. docs/decisions/0033-questions-before-probes.md */
+   leads to it. The question of an aggregate leaves its entry to those of aggregates alone: their
+   words in struct mj_calls are counts. docs/decisions/0033-questions-before-probes.md */
 #define MJ_ASKS_NOTHING 0
 #define MJ_ASKS_BEFORE_COUNT 1
 #define MJ_ASKS_BEFORE_RECORD 2
@@ -871,7 +872,7 @@ struct mj_aggregate {
     uint32_t slow_words;              /* words of a slow pair */
     uint64_t slow;                    /* offset of the list of slow pairs */
     uint32_t slow_room;               /* the most slow pairs in it, a power of two; 0: none */
-    uint32_t lost;                    /* 1: a thread stayed inside, and the memory is abandoned */
+    uint32_t lost;                    /* MJ_MEMORY_...: whether a thread may be inside */
     uint32_t group_words;             /* of the key of a group of pairs; 0: there are none */
     uint32_t group_mask;              /* there is room for half as many groups as places */
     uint64_t slow_head __attribute__((aligned(64))); /* slow pairs so far; by the runtime */
@@ -883,6 +884,11 @@ struct mj_aggregate {
     uint64_t most_at; /* the time of that */
     uint64_t spilled; /* blocks that are not in the place that is searched first */
 };
+/* Of memory of an ended aggregate. A marker that added to it may name another one only where a look
+   has decided between the last two. */
+#define MJ_MEMORY_WENT 0 /* markers that name it may have threads inside */
+#define MJ_MEMORY_LOST 1 /* a thread stayed inside, and the memory is abandoned */
+#define MJ_MEMORY_LEFT 2 /* none is inside by locked instructions, so a stop of all is enough */
 
 /* A block, or an operation that a thread has begun and not ended, whose key no block can have. */
 struct mj_block {
