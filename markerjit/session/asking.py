@@ -14,6 +14,7 @@ from markerjit.errors import Reason, Refused, Unsupported
 from markerjit.model import Signature, Site
 from markerjit.patch.request import Probe
 from markerjit.patch.switchable import LeftOut, reason_against_closed
+from markerjit.sites.names import written_name
 from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:  # imported where something is asked
@@ -30,11 +31,11 @@ class Askable(NamedTuple):
 
 
 def _lacks(signature: Signature, lack: Lack) -> str:
-    return f"{signature.name} has no field {lack.name}"
+    return f"{written_name(signature.name)} has no field {lack.name}"
 
 
 def _meets_none(signature: Signature, lack: Lack) -> str:
-    return f"no event of {signature.name} meets the condition: no {lack.name}"
+    return f"no event of {written_name(signature.name)} meets the condition: no {lack.name}"
 
 
 def askable(sites: Sequence[Site], probe: Probe) -> Askable:

@@ -58,7 +58,7 @@ from markerjit.session.pair_clock import check_clock, clock_of_pairs, ticks_of
 from markerjit.session.switch import Switcher
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
-from markerjit.sites.names import SUFFIX
+from markerjit.sites.names import SUFFIX, written_name
 from markerjit.tuples import NamedTuple
 
 DEFAULT_ROOM = 2048
@@ -382,10 +382,11 @@ def _refuse_both(timing: Timing, begins: Sequence[Site], ends: Sequence[Site]) -
 
 
 def _lacks(signature: Signature, lack: Lack) -> str:
+    name = written_name(signature.name)
     if lack.name != TOOK:
-        return f"{signature.name} has no field {lack.name}"
+        return f"{name} has no field {lack.name}"
     return (
-        f"calls of {signature.name.removesuffix(SUFFIX)} cannot be timed: its entry and its ends "
+        f"calls of {name.removesuffix(SUFFIX)} cannot be timed: its entry and its ends "
         "cannot be open together, as where it is little more than a jump to another function"
     )
 
