@@ -353,7 +353,10 @@ def switch_often(pids: list[int], times: int) -> tuple[list[float], list[int]]:
         stood.append(applied.stop + applied.held + applied.resume)
         return applied
 
-    with markerjit.raised_priority(), markerjit.Fleet(pids) as fleet:  # as `on` does it
+    with (
+        markerjit.raised_priority(),  # as `on` does it
+        markerjit.Fleet(pids, breakpoints=True) as fleet,
+    ):
         for number in range(times):
             fleet.each(on)
             fleet.each(lambda session: session.disable(ALL))
@@ -384,7 +387,7 @@ def switching(server: Cluster, times: int, clients: int) -> None:
         off: list[Took] = []
         stack.enter_context(markerjit.raised_priority())
         pids = [pid for pid in server.processes() if pid not in own]
-        with markerjit.Fleet(pids) as fleet:
+        with markerjit.Fleet(pids, breakpoints=True) as fleet:
             for _ in range(times + 2):  # a plan is made ready for being repeated by the second
                 on.append(took(lambda: fleet.each(lambda session: session.enable(ALL))))
                 off.append(took(lambda: fleet.each(lambda session: session.disable(ALL))))

@@ -33,6 +33,7 @@ class Reason(Enum):
     NO_PROTOCOL = "no protocol covers it"
     NO_OPENING = "no way to open it"
     NO_STUB = "no stub yet"
+    NEEDS_BREAKPOINT = "a breakpoint that nobody asked for"
     NO_QUESTION = "the question cannot be asked of it"
     HELD = "held by a reader or a flight recorder"
     OTHER = "other"

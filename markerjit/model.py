@@ -11,6 +11,7 @@ from enum import Enum, IntEnum, StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, NewType
 
+from markerjit.errors import Reason
 from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class Form(NamedTuple):
             instruction, or a part of one
     lead    how many bytes of the instruction stand before the head
     closed  why the site cannot be switched, as a clause; "" where the form's name says it
-    later   whether it can be, and only has no stub yet
+    reason  what `closed` is a reason of, to be counted
 
     The head is empty where the slot alone decides. Then no code changes, and there is one way. A
     site without any way cannot be switched.
@@ -221,7 +222,7 @@ class Form(NamedTuple):
     inside: tuple[int, ...] = ()
     lead: int = 0
     closed: str = ""
-    later: bool = False
+    reason: Reason = Reason.NO_OPENING
 
     @property
     def modes(self) -> tuple[Mode, ...]:

@@ -92,6 +92,10 @@ class CallNode(NamedTuple):
         return brief(self)
 
 
+NEEDS_BREAKPOINT = "needs a breakpoint"
+"""The kind of reason of functions that can be followed where that is asked for."""
+
+
 class NotOpened(NamedTuple):
     """A function that was asked for and is not in the graph: the kind of reason, and a sentence."""
 

@@ -85,6 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, value: str = "", top: int 
     parser.add_argument("--keys", metavar="N", type=arguments.positive, help="have room for N keys")
     add_text(parser, "of a text in a key that is not cut")
     arguments.add_mode(parser)
+    arguments.add_breakpoints(parser)
     arguments.add_quiesce(parser)
     recording.add_strings(parser)
     gather.add_coming(parser)
@@ -254,7 +255,7 @@ def read_until(
     readings: dict[int, R] = {}
     with ExitStack() as stack:
         stack.callback(end.disarm)
-        fleet = stack.enter_context(markerjit.Fleet(processes.pids, seccomp=options.seccomp))
+        fleet = stack.enter_context(markerjit.Fleet(processes.pids, **arguments.vouched(options)))
 
         def begin(session: markerjit.Session) -> None:
             readings[session.pid] = stack.enter_context(request(session))

@@ -75,6 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="read in the process how many bytes were really given (glibc). Costs microseconds an "
         "allocation where the processor has no memory transactions",
     )  # fmt: skip
+    arguments.add_breakpoints(parser)
     arguments.add_quiesce(parser)
     arguments.add_seccomp(parser)
     arguments.add_json(parser)
@@ -104,7 +105,7 @@ def _follow(
     view = _View(options)
     trace: AllocationTrace | None = None
     failure: markerjit.MarkerError | None = None
-    with markerjit.attach(pid, seccomp=options.seccomp) as session:
+    with markerjit.attach(pid, **arguments.vouched(options)) as session:
         try:
             with session.trace_allocations(
                 allocs=options.allocs, frees=options.frees, by=options.by, read=options.read,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import Any
 
 import markerjit
 from markerjit.errors import Refused
@@ -141,6 +142,23 @@ def add_mode(parser: argparse.ArgumentParser) -> None:
         choices=[str(mode) for mode in Mode],
         help="how sites are switched on (default: each as it was compiled)",
     )
+
+
+def add_breakpoints(parser: argparse.ArgumentParser) -> None:
+    """--breakpoints: the word of the operator that breakpoints do no harm."""
+    section(parser, HOW).add_argument(
+        "--breakpoints",
+        action="store_true",
+        help="also take functions, USDT probes and others that only a breakpoint opens. It takes "
+        "microseconds a hit, and would end the program where a thread that blocks SIGTRAP comes by",
+    )
+
+
+def vouched(options: argparse.Namespace) -> dict[str, Any]:
+    """What the operator vouches for, as attaching to a process takes it. A command that only
+    switches off has no breakpoints."""
+    breakpoints = getattr(options, "breakpoints", False)
+    return {"seccomp": options.seccomp, "breakpoints": breakpoints}
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:

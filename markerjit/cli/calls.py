@@ -25,6 +25,7 @@ from markerjit.facts.calls import (
     TREE_HEADER,
     calls_facts,
     function_rows,
+    needing_lines,
     neighbour_tables,
     remarks,
     summary_words,
@@ -96,15 +97,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="only what happens below this function",
     )
     parser.add_argument(
-        "--breakpoints", action="store_true",
-        help="also functions that need a breakpoint: their calls take microseconds more",
-    )  # fmt: skip
-    parser.add_argument(
         "--lossless", action="store_true",
         help="lose no event. MAKES THE PROCESS WAIT where it is faster than this command",
     )  # fmt: skip
     recording.add_ring_size(parser)
     recording.add_growth(parser)
+    arguments.add_breakpoints(parser)
     arguments.add_quiesce(parser)
     arguments.add_seccomp(parser)
     arguments.add_json(parser)
@@ -142,6 +140,8 @@ def _follow(
                 trace = following
                 end.arm((trace,), options.duration)
                 view.clear_progress()
+                for line in needing_lines(trace.not_opened):
+                    output.say(f"markerjit: left out: {line}", error=True)
                 launching.let_go(program)
                 follow(trace, end, view.meanwhile(trace))
         except markerjit.MarkerError as error:

@@ -37,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_target(parser)
     arguments.add_pattern(parser)
     arguments.add_mode(parser)
+    arguments.add_breakpoints(parser)
     arguments.add_quiesce(parser)
     parser.add_argument(
         "--all",
@@ -182,7 +183,7 @@ def _ways(options: argparse.Namespace) -> list[Way]:
     pid = arguments.pid_or_file(options.target)
     if pid is None:
         return ways_of_file(options.target, options.pattern)
-    with markerjit.attach(pid) as session:
+    with markerjit.attach(pid, breakpoints=options.breakpoints) as session:
         ways = ways_of_process(session, options.pattern)
         output.offer_repair(session)
     return ways
@@ -203,7 +204,7 @@ def _explanations(options: argparse.Namespace) -> list[Explanation]:
     mode = markerjit.Mode(options.mode) if options.mode else None
     if pid is None:
         return explain_file(options.target, options.pattern, mode=mode, quiescence=options.quiesce)
-    with markerjit.attach(pid) as session:
+    with markerjit.attach(pid, breakpoints=options.breakpoints) as session:
         probe = options.probe
         plan = plan_or_refusal(session, options.pattern, options.mode, options.quiesce, probe=probe)
         paths = paths_of_process(pid, options.pattern, mode=mode, probe=probe)

@@ -63,6 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "an OTLP endpoint: http://127.0.0.1:4318",
     )
     recording.add_where(parser)
+    arguments.add_breakpoints(parser)
     arguments.add_seccomp(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
@@ -84,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         sender = _sender(options.otlp, stack)
         server = Server(options.port or PORT)
         stack.callback(server.close)
-        fleet = stack.enter_context(markerjit.Fleet(processes.pids, seccomp=options.seccomp))
+        fleet = stack.enter_context(markerjit.Fleet(processes.pids, **arguments.vouched(options)))
         request = _trace_of(options) if records else None
         stack.enter_context(switched_on(fleet, options.pattern, request, options.where))
         source = Source(fleet, options.pattern, series if records else None, options.recent or 0)

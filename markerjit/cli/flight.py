@@ -39,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         arguments.add_seccomp(parser)
     if action in (START, None):
         arguments.add_mode(parser)
+        arguments.add_breakpoints(parser)
         recording.add_probe(parser, ".c")
         recording.add_parts(parser)
         recording.add_budget(parser)

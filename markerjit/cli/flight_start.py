@@ -17,6 +17,7 @@ from functools import partial
 
 import markerjit
 from markerjit.cli import (
+    arguments,
     directories,
     gather,
     launching,
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     with (
         signals.EndsWait() as end,
         markerjit.Fleet(
-            processes.pids, ring_size=options.ring_size, seccomp=options.seccomp
+            processes.pids, ring_size=options.ring_size, **arguments.vouched(options)
         ) as fleet,
     ):
         with progress.timed(f"switching on {options.pattern}"):
@@ -116,7 +117,7 @@ def _record_until_its_end(
 ) -> None:
     """Keep the events of a program that waits, let it go, and save them when it has ended."""
     begin = _recorder(options)
-    with program.attach(ring_size=options.ring_size, seccomp=options.seccomp) as session:
+    with program.attach(ring_size=options.ring_size, **arguments.vouched(options)) as session:
         applied = begin(session)
         watch = session.watch_flight() if options.output else None
         output.print_left_out(applied.left_out)

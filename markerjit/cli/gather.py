@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
 import markerjit
-from markerjit.cli import output, targets
+from markerjit.cli import arguments, output, targets
 from markerjit.printable import counted
 
 T = TypeVar("T")
@@ -63,14 +63,15 @@ def gathered(
     size = getattr(options, "ring_size", None)
     if options.new:
         newcomers = markerjit.Newcomers(
-            targets.requested(options), request, ring_size=size, seccomp=options.seccomp
+            targets.requested(options), request, ring_size=size, **arguments.vouched(options)
         )
         output.say(
             f"those that start later are seen by {newcomers.way}",
             error=True,
         )
         return newcomers
-    return markerjit.Family(pids, request, program=program, ring_size=size, seccomp=options.seccomp)
+    vouched = arguments.vouched(options)
+    return markerjit.Family(pids, request, program=program, ring_size=size, **vouched)
 
 
 class Remarks:

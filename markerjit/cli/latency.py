@@ -118,6 +118,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     adding.add_text(parser, "of a text in a key, or of a field that is shown")
     arguments.add_mode(parser)
+    arguments.add_breakpoints(parser)
     arguments.add_quiesce(parser)
     recording.add_strings(parser)
     arguments.add_seccomp(parser)

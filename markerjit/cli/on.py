@@ -35,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     targets.add_targets(parser)
     arguments.add_pattern(parser)
     arguments.add_mode(parser)
+    arguments.add_breakpoints(parser)
     arguments.add_quiesce(parser)
     arguments.add_force(parser)
     parser.add_argument(
@@ -137,7 +138,7 @@ def _on_until_its_end(
     from markerjit.cli.launching import let_go
 
     (pid,) = processes.pids
-    with markerjit.attach(pid, seccomp=options.seccomp) as session:
+    with markerjit.attach(pid, **arguments.vouched(options)) as session:
         applied = switch(session)
         session.statistics(options.pattern, look=False)
         let_go(program)
@@ -190,7 +191,7 @@ def switch_each(
     clock: int | None = None
     with signals.EndsWait() as end:
         with (
-            markerjit.Fleet(processes.pids, seccomp=options.seccomp) as fleet,
+            markerjit.Fleet(processes.pids, **arguments.vouched(options)) as fleet,
             progress.timed(f"switching {verb} {options.pattern}".rstrip()),
         ):
             switched = fleet.each(switch)

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from typing import TYPE_CHECKING
 
 from markerjit.errors import MarkerError
+from markerjit.facts.markers import left_out_lines
 from markerjit.printable import printable
 
 if TYPE_CHECKING:
@@ -384,8 +385,8 @@ def line_of_process(pid: int, line: str, *, json: bool) -> str:
 
 def print_left_out(left_out: Iterable[LeftOut]) -> None:
     """Say on standard error which markers matched and were left as they were."""
-    for marker in left_out:
-        say(f"markerjit: left out: {marker.sentence}", error=True)
+    for line in left_out_lines(left_out):
+        say(f"markerjit: left out: {line}", error=True)
 
 
 def needs_of(session: View, pattern: str) -> Sequence[UsdtNeed]:

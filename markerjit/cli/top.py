@@ -57,6 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     arguments.add_duration(parser)
     parser.add_argument("--rows", metavar="N", type=arguments.positive, help="print at most N rows")
+    arguments.add_breakpoints(parser)
     arguments.add_seccomp(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         )
     end = End()
     looks = _counted if {*keys} <= {"name", "pid"} else _recorded
-    with markerjit.Fleet(processes.pids, seccomp=options.seccomp) as fleet:
+    with markerjit.Fleet(processes.pids, **arguments.vouched(options)) as fleet:
         totals: Counter[str] = Counter()
         picture = output.Picture()
         for look in looks(fleet, keys, options, end):

@@ -44,6 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     targets.add_targets(parser)
     arguments.add_pattern(parser, default="*")
     arguments.add_mode(parser)
+    arguments.add_breakpoints(parser)
     arguments.add_quiesce(parser)
     arguments.add_duration(parser)
     parser.add_argument(
@@ -216,7 +217,9 @@ def _trace_into(
     with ExitStack() as stack:
         stack.callback(end.disarm)
         fleet = stack.enter_context(
-            markerjit.Fleet(processes.pids, ring_size=options.ring_size, seccomp=options.seccomp)
+            markerjit.Fleet(
+                processes.pids, ring_size=options.ring_size, **arguments.vouched(options)
+            )
         )
         after = stack.enter_context(ExitStack())  # is left when the markers are off
         stack.callback(fleet.end_traces)

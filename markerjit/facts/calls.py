@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from markerjit.elf.demangle import demangled, spellings
 from markerjit.facts import Json
+from markerjit.facts.markers import needing_words
 from markerjit.facts.words import duration_words
 from markerjit.printable import counted
+from markerjit.sites.names import PREFIX
 
 if TYPE_CHECKING:
-    from markerjit.calls.graph import CalledFunction, CallGraph, Calling, CallNode
+    from markerjit.calls.graph import CalledFunction, CallGraph, Calling, CallNode, NotOpened
 
 HEADER = ("CALLS", "TOTAL", "OWN", "MIN", "MEAN", "MAX", "FUNCTION")
 TREE_HEADER = ("CALLS", "TOTAL", "OWN", "FUNCTION")
@@ -178,6 +180,15 @@ def remarks(graph: CallGraph, *, lossless: bool) -> Iterator[str]:
         )
     if graph.calls:
         yield price_words(graph)
+
+
+def needing_lines(not_opened: Sequence[NotOpened]) -> Iterator[str]:
+    """What is said at the beginning, in a line at most: that functions need a breakpoint."""
+    from markerjit.calls.graph import NEEDS_BREAKPOINT  # there by then, and numpy with it
+
+    names = [f"{PREFIX}{each.name}" for each in not_opened if each.kind == NEEDS_BREAKPOINT]
+    if names:
+        yield needing_words(names)
 
 
 def kinds_words(graph: CallGraph) -> str:

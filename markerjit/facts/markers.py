@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from markerjit.errors import Reason
 from markerjit.facts import Json
+from markerjit.printable import counted
+from markerjit.sites.names import written_name
 
 if TYPE_CHECKING:
     from markerjit.errors import UnexpectedBytes
     from markerjit.model import Field, Site
     from markerjit.patch.plan import LeftOut
     from markerjit.session.status import MarkerStatus
+
+
+_NAMED = 4
+"""Of the names that need a breakpoint; --json has all."""
 
 
 def list_facts(
@@ -80,6 +87,36 @@ def field_facts(fields: Iterable[Field]) -> list[Json]:
     return [{"name": field.name, "type": str(field.type)} for field in fields]
 
 
+def left_out_lines(left_out: Iterable[LeftOut]) -> Iterator[str]:
+    """What is said of markers that matched and were left as they were. A pattern may be of hundreds
+    that need a breakpoint: these have one line."""
+    needing: list[LeftOut] = []
+    for marker in left_out:
+        if marker.reason is Reason.NEEDS_BREAKPOINT:
+            needing.append(marker)
+        else:
+            yield marker.sentence
+    if len(needing) == 1:
+        yield needing[0].sentence
+    elif needing:
+        yield needing_words([marker.marker for marker in needing])
+
+
+def needing_words(names: Sequence[str]) -> str:
+    """What is said of names that need a breakpoint which nobody asked for."""
+    first = ", ".join(map(written_name, names[:_NAMED]))
+    which = "which would end the program where a thread comes by that blocks SIGTRAP"
+    if len(names) == 1:
+        return f"{first} can be opened only by a breakpoint, {which}; --breakpoints takes it"
+    return (
+        f"{counted(len(names), 'name')} that only a breakpoint opens, {which}; --breakpoints takes "
+        f"them: {first}{', …' * (len(names) > _NAMED)}"
+    )
+
+
 def left_out_facts(left_out: Sequence[LeftOut]) -> list[Json]:
-    """Markers that matched and were left as they were, with the reason."""
-    return [{"marker": marker.marker, "reason": marker.sentence} for marker in left_out]
+    """Markers that matched and were left as they were, with the kind of reason and a sentence."""
+    return [
+        {"marker": marker.marker, "kind": str(marker.reason), "reason": marker.sentence}
+        for marker in left_out
+    ]

@@ -19,6 +19,7 @@ def attach(  # type: ignore[overload-overlap]  # a str can be gone through, too
     *,
     ring_size: int | None = None,
     seccomp: Seccomp | str = "read",
+    breakpoints: bool = False,
 ) -> Session: ...
 
 
@@ -28,6 +29,7 @@ def attach(
     *,
     ring_size: int | None = None,
     seccomp: Seccomp | str = "read",
+    breakpoints: bool = False,
 ) -> Fleet: ...
 
 
@@ -36,6 +38,7 @@ def attach(
     *,
     ring_size: int | None = None,
     seccomp: Seccomp | str = "read",
+    breakpoints: bool = False,
 ) -> Session | Fleet:
     """Open a session with a process, by its number or the name of its program; without either with
     this process. A list of them is a Fleet, of all processes with these names.
@@ -43,18 +46,21 @@ def attach(
     `ring_size` is the bytes of records for each CPU, a power of two; without it what the process
     has already, or 1 MiB. `seccomp` says what is done about the filters of the process: "read" runs
     them on each call that is needed; "trust-errno" takes your word that they answer with an error
-    and never kill. Raises NoSuchProcess, NotPermitted, Unsupported; NoMatch for a name that no
+    and never kill. `breakpoints` takes your word that no thread blocks SIGTRAP where only a
+    breakpoint opens what was named; without it that is left out. Raises NoSuchProcess,
+    NotPermitted, Unsupported; NoMatch for a name that no
     program has, and Refused, with the processes to choose from, for one that several have.
     """
     if isinstance(pid, Iterable) and not isinstance(pid, (str, bytes, Mapping)):
-        return Fleet(_pids_of(pid), ring_size=ring_size, seccomp=seccomp)
+        pids = _pids_of(pid)
+        return Fleet(pids, ring_size=ring_size, seccomp=seccomp, breakpoints=breakpoints)
     if pid is None:
         pid = os.getpid()
     elif isinstance(pid, str):
         pid = _only(pid)
     check_pid(pid)
     assert isinstance(pid, int)
-    return Session(pid, ring_size=ring_size, seccomp=seccomp)
+    return Session(pid, ring_size=ring_size, seccomp=seccomp, breakpoints=breakpoints)
 
 
 def _only(target: str) -> int:

@@ -87,12 +87,15 @@ class Family(Generic[T]):
         program: Launched | None = None,
         ring_size: int | None = None,
         seccomp: Seccomp | str = "read",
+        breakpoints: bool = False,
     ) -> None:
         if program is not None:
             check_is("program", program, Launched)
         pids = checked_pids(pids)
         self.missed: list[str] = []
-        self._members = Members(request, ring_size=ring_size, seccomp=seccomp)
+        self._members = Members(
+            request, ring_size=ring_size, seccomp=seccomp, breakpoints=breakpoints
+        )
         self._alive: set[int] = set()
         self._holds: dict[int, Hold] = {}
         self._leaving: list[tuple[Hold, ProcessMemory, float]] = []

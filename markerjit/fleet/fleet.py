@@ -38,8 +38,8 @@ _KEEP_S = 0.2
 class Fleet:
     """Sessions with several processes, open until `close`, or for the length of a `with`.
 
-    `ring_size` and `seccomp` are those of `attach`. Raises, for a single pid, the error of its
-    session, and Refused where no session can start.
+    `ring_size`, `seccomp` and `breakpoints` are those of `attach`. Raises, for a single pid, the
+    error of its session, and Refused where no session can start.
 
     failed  those that left the fleet, and why
     """
@@ -50,6 +50,7 @@ class Fleet:
         *,
         ring_size: int | None = None,
         seccomp: Seccomp | str = "read",
+        breakpoints: bool = False,
     ) -> None:
         pids = checked_pids(pids)
         self.failed: list[Failed] = []
@@ -61,7 +62,9 @@ class Fleet:
             with uncollected():  # a hundred processes have many mappings
                 for pid in pids:
                     try:
-                        self._sessions[pid] = Session(pid, ring_size=ring_size, seccomp=seccomp)
+                        self._sessions[pid] = Session(
+                            pid, ring_size=ring_size, seccomp=seccomp, breakpoints=breakpoints
+                        )
                     except BadArgument:
                         raise
                     except MarkerError as error:

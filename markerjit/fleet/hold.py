@@ -18,7 +18,6 @@ from markerjit.patch.plan import Plan
 from markerjit.proc.permission import why_not
 from markerjit.proc.positions import thread_positions
 from markerjit.remote import native
-from markerjit.session.beginning import note_begun, note_waiting
 
 _RELEASED = (1).to_bytes(4, "little")
 
@@ -33,7 +32,6 @@ class Hold:
         self._launched = launched
         self._was_inside = False
         self._since = time.monotonic()
-        note_waiting(self)
 
     def is_waiting(self) -> bool:
         """Whether the program sleeps in its hold, behind the first instruction of that."""
@@ -51,7 +49,6 @@ class Hold:
     def release(self, memory: ProcessMemory) -> bool:
         """Let the program begin. Returns False where it may have begun by itself. Raises
         MarkerError where it has ended."""
-        note_begun(self)
         memory.write(RemoteAddress(self._launched.released), _RELEASED)
         return time.monotonic() - self._since < self._patience_s
 

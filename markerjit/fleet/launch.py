@@ -94,9 +94,15 @@ class Launched:
         self._hold = Hold(launched)
         self._pidfd = _open_pidfd(self.pid)
 
-    def attach(self, *, ring_size: int | None = None, seccomp: Seccomp | str = "read") -> Session:
+    def attach(
+        self,
+        *,
+        ring_size: int | None = None,
+        seccomp: Seccomp | str = "read",
+        breakpoints: bool = False,
+    ) -> Session:
         """Open a session with the program, as the function `attach` does."""
-        return Session(self.pid, ring_size=ring_size, seccomp=seccomp)
+        return Session(self.pid, ring_size=ring_size, seccomp=seccomp, breakpoints=breakpoints)
 
     @property
     def code(self) -> int | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-from markerjit.arguments import check_callable, check_is
+from markerjit.arguments import check_callable, check_flag, check_is
 from markerjit.errors import (
     BadArgument,
     MarkerError,
@@ -75,13 +75,16 @@ class Members(Generic[T]):
         *,
         ring_size: int | None = None,
         seccomp: Seccomp | str = "read",
+        breakpoints: bool = False,
     ) -> None:
         check_callable("request", request)
+        check_flag("breakpoints", breakpoints)
         self.failed: list[Failed] = []
         self.plain = 0
         self._request = request
         self._ring_size = ring_size
         self._seccomp = seccomp
+        self._breakpoints = breakpoints
         self._members: list[Member[T]] = []
         self._over: set[int] = set()  # the identities of members that are over
         self._ended: list[Ended[T]] = []
@@ -93,7 +96,9 @@ class Members(Generic[T]):
 
     def open(self, pid: int) -> Session:
         """A session, which the caller closes."""
-        return Session(pid, ring_size=self._ring_size, seccomp=self._seccomp)
+        return Session(
+            pid, ring_size=self._ring_size, seccomp=self._seccomp, breakpoints=self._breakpoints
+        )
 
     def add(self, session: Session) -> None:
         """Begin the request for a session, which is closed by `retire` or `close` afterwards.

@@ -55,9 +55,12 @@ class Newcomers(Generic[T]):
         *,
         ring_size: int | None = None,
         seccomp: Seccomp | str = "read",
+        breakpoints: bool = False,
     ) -> None:
         self.missed: list[str] = []
-        self._members = Members(request, ring_size=ring_size, seccomp=seccomp)
+        self._members = Members(
+            request, ring_size=ring_size, seccomp=seccomp, breakpoints=breakpoints
+        )
         self._looked_at = 0.0
         self._settling: dict[int, _Settling] = {}
         self._arrivals = Arrivals(targets)

@@ -136,12 +136,19 @@ are equal."""
 
 
 class Request(NamedTuple):
-    """Off, or on by a mode (None: as compiled) with a probe."""
+    """Off, or on by a mode (None: as compiled) with a probe. `breakpoints` says that breakpoints
+    were asked for where nothing else opens code that nobody prepared."""
 
     on: bool
     strategy: Strategy
     mode: Mode | None = None
     probe: Probe = Count()
+    breakpoints: bool = False
+
+    @property
+    def takes_breakpoints(self) -> bool:
+        """Whether breakpoints were asked for, be it by their mode."""
+        return self.breakpoints or self.mode is Mode.INT3
 
     @property
     def calls(self) -> bool:

@@ -28,6 +28,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from markerjit.errors import Reason, UnexpectedBytes
 from markerjit.model import Change, Mode, RemoteAddress, Signature, Site
 from markerjit.sites.lots import Lot, Lots
+from markerjit.sites.names import written_name
 from markerjit.tuples import NamedTuple
 
 
@@ -140,8 +141,7 @@ def _left_out(reasons: dict[str, _Why]) -> tuple[LeftOut, ...]:
 
 def reason_against_closed(site: Site) -> _Why:
     """The reason why a site that has no way now may not be switched, and a sentence."""
-    reason = Reason.NO_STUB if site.form.later else Reason.NO_OPENING
-    return reason, f"{site.marker} ({site.source}) {site.form.closed}"
+    return site.form.reason, f"{written_name(site.marker)} ({site.source}) {site.form.closed}"
 
 
 def _reason_against(state: SiteState, ours: Container[int]) -> _Why | None:
@@ -161,8 +161,8 @@ def _reason_against(state: SiteState, ours: Container[int]) -> _Why | None:
         )
     if state.is_shared:
         return Reason.SHARED_CODE, (
-            f"{site.marker} ({site.address:#x}) is in a shared mapping of {site.object.path}: "
-            "writing there would change the file"
+            f"{written_name(site.marker)} ({site.address:#x}) is in a shared mapping of "
+            f"{site.object.path}: writing there would change the file"
         )
     return None
 

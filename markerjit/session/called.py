@@ -20,7 +20,8 @@ from itertools import chain
 import numpy as np
 
 from markerjit.abi import ISLANDS_SIZE
-from markerjit.calls.graph import NotOpened
+from markerjit.calls.graph import NEEDS_BREAKPOINT, NotOpened
+from markerjit.elf.demangle import demangled
 from markerjit.errors import Refused, Unsupported
 from markerjit.model import Mode, Site, UsdtSite, new
 from markerjit.probes.fast import OF_CALLS
@@ -37,7 +38,6 @@ from markerjit.spans.openings import Closed, Opening, Way
 from markerjit.tuples import NamedTuple
 from markerjit.uncollected import uncollected
 
-NEEDS_BREAKPOINT = "needs a breakpoint"
 _NO_EXIT = "it never returns"
 _ONLY_EXIT = "it is nothing but its exit"
 _AGAIN = "it jumps back to its own entry"
@@ -171,7 +171,8 @@ def make_ready(
     functions, not_opened = planned.functions(), list(planned.not_opened)
     sites = [site for function in functions for site in function.sites]
     openings = {site: _opening(function, site) for function in functions for site in function.sites}
-    ready, closed = looked_at(target, sites, openings) if sites else ([], [])
+    looked = looked_at(target, sites, openings, breakpoints=True) if sites else ([], [])
+    ready, closed = looked  # what needs a breakpoint gets no stub unless one is wanted
     by_key = {key_of(each.site): each for each in ready}
     reasons = {key_of(site): site.form.closed for site in closed}
     opened = {key_of(site): site for site in target.seen.opened}
@@ -263,7 +264,8 @@ def _refuse_none(functions: Sequence[Followed], not_opened: Sequence[NotOpened])
     first = not_opened[0]
     hint = "; --breakpoints takes it" if first.kind == NEEDS_BREAKPOINT else ""
     more = f" ({len(not_opened)} functions match, and none can be followed)"
-    raise Refused(f"{first.name}: {first.reason}{hint}{more if len(not_opened) > 1 else ''}")
+    name = demangled(first.name)
+    raise Refused(f"{name}: {first.reason}{hint}{more if len(not_opened) > 1 else ''}")
 
 
 def _check_room(target: Target, ready: Sequence[Ready]) -> None:

@@ -97,7 +97,6 @@ class AskedCalls(NamedTuple):
     filter: Filter
     growth: int
     clock: EarlyClock
-    breakpoints: bool
     limit: int | None
     duration: float | None
     slices: tuple[str, bool] | None
@@ -345,7 +344,7 @@ def called(switcher: Switcher, flights: FlightRecorder, asked: AskedCalls) -> It
             planned = _planned(target, asked)
         chosen = make_ready(
             turn, planned, partial(switcher.need_current_arena, turn),
-            breakpoints=asked.breakpoints, progress=asked.progress,
+            breakpoints=asked.recording.request.breakpoints, progress=asked.progress,
         )  # fmt: skip
         asked.progress("switching on", 0)
         return chosen.sites
@@ -380,7 +379,7 @@ def _load() -> None:
 
 def _planned(target: Target, asked: AskedCalls) -> Planned:
     planned = plan_functions(
-        target, asked.name, breakpoints=asked.breakpoints, progress=asked.progress
+        target, asked.name, breakpoints=asked.recording.request.breakpoints, progress=asked.progress
     )
     if asked.filter.below is not None:
         _check_below(planned, asked.filter.below)

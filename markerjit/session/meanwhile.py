@@ -30,7 +30,7 @@ from markerjit.sites import ProbeName
 def counting_meanwhile(switcher: Switcher, name: ProbeName, for_s: float) -> Iterator[None]:
     """Within, all that match count; `for_s` seconds later what was off before is off in any case.
     Raises what a switch raises."""
-    request = Request(True, switcher.planner.strategy(None))
+    request = switcher.planner.on()
     until_ns = monotonic_ns() + int(for_s * 1e9)
     sites: Sequence[Site] = ()
     try:

@@ -19,7 +19,7 @@ from markerjit.arena.arena import Arena
 from markerjit.arena.hashes import fnv1a, hashes_of, know_hashes
 from markerjit.arena.patches import Pages, Patch, PatchKind
 from markerjit.elf import Read
-from markerjit.errors import MemoryFault
+from markerjit.errors import MemoryFault, Reason
 from markerjit.model import Body, Form, Hole, RemoteAddress, Signature, Site, UsdtSite, new
 from markerjit.probes.fast import BEFORE, WAY_AT
 from markerjit.probes.stub import BEFORE_STUB, MARK_SIZE
@@ -236,14 +236,14 @@ def with_stub(
     return new(Site, (site.signature, site.place, site.address, form, body))
 
 
-def without_stub(site: UsdtSite, why: str) -> Site:
-    """A site that cannot be opened, for this reason."""
-    return _closed(site, site.form._replace(closed=why))
+def without_stub(site: UsdtSite, why: str, reason: Reason = Reason.NO_OPENING) -> Site:
+    """A site that cannot be opened, or is not to be, for this reason."""
+    return _closed(site, site.form._replace(closed=why, reason=reason))
 
 
 def with_stub_to_come(site: UsdtSite, how: str = "") -> Site:
     """A site that has no stub yet; and how it will be opened, as the end of that sentence."""
-    return _closed(site, site.form._replace(closed=_NO_STUB + how, later=True))
+    return _closed(site, site.form._replace(closed=_NO_STUB + how, reason=Reason.NO_STUB))
 
 
 def _closed(site: UsdtSite, form: Form) -> Site:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from operator import is_
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ from markerjit.patch.plan import (
     plan_off,
     plan_on,
 )
-from markerjit.patch.request import Request
+from markerjit.patch.request import Count, Probe, Request, as_mode
 from markerjit.patch.switchable import (
     Carried,
     Carry,
@@ -38,27 +37,25 @@ from markerjit.proc.permission import threads_blocking_sigtrap
 from markerjit.quiesce.strategies import STRATEGIES, Strategy, default_strategy
 from markerjit.session.target import Target, key_of
 from markerjit.sites import Lot
+from markerjit.sites.names import written_name
 from markerjit.sites.verify import confirm
 from markerjit.x86.forms import RETURN
 
 if TYPE_CHECKING:
-    from markerjit.session.masked import Masked
+    from markerjit.model import Form
 
 Bindings = dict[RemoteAddress, Binding]
+_COUNT = Count()
 
 
 class Planner:
-    """Plans switches of one target. Changes nothing."""
+    """Plans switches of one target. Changes nothing. `breakpoints`: code that nobody prepared may
+    get some (consent.py)."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, *, breakpoints: bool = False) -> None:
         self._target = target
+        self._breakpoints = breakpoints
         self._confirmed: set[RemoteAddress] = set()
-
-    @cached_property
-    def _masked(self) -> Masked:
-        from markerjit.session.masked import Masked  # few switches need a breakpoint
-
-        return Masked(self._target)
 
     def strategy(self, name: str | None) -> Strategy:
         """The strategy of this name; without one the default. Raises BadArgument."""
@@ -68,6 +65,16 @@ class Planner:
         if strategy is None:
             raise BadArgument("quiesce", name, f"one of {', '.join(STRATEGIES)}")
         return strategy
+
+    def on(
+        self,
+        quiesce: str | None = None,
+        mode: Mode | str | None = None,
+        probe: Probe = _COUNT,
+    ) -> Request:
+        """The request that switches on: by the strategy of this name, in this mode. Raises
+        BadArgument."""
+        return Request(True, self.strategy(quiesce), as_mode(mode), probe, self._breakpoints)
 
     def off(self) -> Request:
         """The request that switches off, by the default strategy."""
@@ -121,11 +128,9 @@ class Planner:
         """The states as `_without_shared`, with exits closed whose entries cannot be opened now,
         and are needed."""
         entries = carry(states).opened
-        checked = self._without_shared(self._without_traps([*entries, *states], request.mode))
+        checked = self._without_shared(self._without_traps([*entries, *states], request))
         blocked = {
-            key_of(state.site): state.site.form.closed
-            for state in checked
-            if state.site.form.closed
+            key_of(state.site): state.site.form for state in checked if state.site.form.closed
         }
         states = checked[len(entries) :]
         if not blocked:
@@ -135,42 +140,44 @@ class Planner:
         allowed: list[SiteState] = []
         for state in states:
             entry = self._target.entry_of(state.site)
-            reason = blocked.get(key_of(entry)) if entry else None
+            form = blocked.get(key_of(entry)) if entry else None
             is_free = not state.site.form.closed
-            if reason and is_free and needs_entry(self._target, state.site, request):
-                why = f"needs its entry, which {reason}; or record what needs none, as with 'ret'"
-                state = _closed(state, why)
+            if form and is_free and needs_entry(self._target, state.site, request):
+                why = f"needs its entry, which {form.closed}"
+                why += "; or record what needs none, as with 'ret'"
+                state = _closed(state, form._replace(closed=why))
             allowed.append(state)
         return allowed
 
-    def _without_traps(self, states: Sequence[SiteState], mode: Mode | None) -> Sequence[SiteState]:
-        """The states, with those of foreign sites closed that need a breakpoint where a thread
-        blocks its signal: the kernel would end the process. All sites of such a name are closed: a
-        function whose exits are seen in part shows too few. A breakpoint that is asked for is
-        refused elsewhere."""
+    def _without_traps(self, states: Sequence[SiteState], request: Request) -> Sequence[SiteState]:
+        """The states, with those of foreign sites closed that need a breakpoint: one that nobody
+        asked for (consent.py), or that would end the process because a thread blocks its signal
+        now. One that stands already was asked for. All sites of such a name are closed: a function
+        whose exits are seen in part shows too few. A mode that is named is judged elsewhere."""
         foreign = [
             state for state in states if state.site.body.covers and not state.site.form.closed
         ]
-        if mode is not None or all(map(_has_jump, foreign)):
-            return states
-        from markerjit.session.beginning import NOT_BEGUN, has_not_begun
-        from markerjit.session.masked import MASKED
-
         needing = [state for state in foreign if not _has_jump(state)]
-        why = dict.fromkeys(
-            (state.site.marker for state in needing if self._masked.has(state.site.object)), MASKED
-        )
-        if has_not_begun(self._target.pid):
-            why |= dict.fromkeys((state.site.marker for state in needing), NOT_BEGUN)
-        if blocking := threads_blocking_sigtrap(self._target.pid):
+        if request.mode is not None or not needing:
+            return states
+        from markerjit.session.consent import closed_for_want  # few switches need a breakpoint
+
+        forms: dict[str, Form] = {}
+        if not request.breakpoints:
+            forms |= {
+                state.site.marker: closed_for_want(state.site.form)
+                for state in needing if not state.code_mode
+            }  # fmt: skip
+        others = [state for state in needing if state.site.marker not in forms]
+        if others and (blocking := threads_blocking_sigtrap(self._target.pid)):
             now = (
                 f"cannot be opened now: it needs a breakpoint, and thread {blocking[0]} blocks "
                 f"SIGTRAP ({len(blocking)} do), so that a breakpoint would kill the process"
             )
-            why |= dict.fromkeys((state.site.marker for state in needing), now)
+            forms |= {state.site.marker: state.site.form._replace(closed=now) for state in others}
         return [
-            _closed(state, why[state.site.marker])
-            if state.site.marker in why and state.site.body.covers and not state.site.form.closed
+            _closed(state, forms[state.site.marker])
+            if state.site.marker in forms and state.site.body.covers and not state.site.form.closed
             else state
             for state in states
         ]
@@ -190,10 +197,11 @@ class Planner:
             against = [each for each in shared.get(site.address, ()) if each.address in open_now]
             if against and not site.form.closed and not state.code_mode:
                 why = (
-                    f"cannot be opened while {against[0].marker} ({against[0].source}) is on, "
+                    f"cannot be opened while {written_name(against[0].marker)} "
+                    f"({against[0].source}) is on, "
                     "which has copies of the same instructions; switch that off first"
                 )
-                state = _closed(state, why)
+                state = _closed(state, site.form._replace(closed=why))
             elif not site.form.closed:
                 open_now.add(site.address)
             allowed.append(state)
@@ -256,9 +264,11 @@ def _looked_at_once(carry: Carry) -> Carry:
     return carried
 
 
-def _closed(state: SiteState, why: str) -> SiteState:
-    """The state of a foreign site, which is alone in its lot, with a reason against opening it."""
-    site = state.site._replace(form=state.site.form._replace(closed=why))
+def _closed(state: SiteState, by: Form) -> SiteState:
+    """The state of a foreign site, which is alone in its lot, with the reason against opening it
+    that another form has."""
+    form = state.site.form._replace(closed=by.closed, reason=by.reason)
+    site = state.site._replace(form=form)
     return state._replace(site=site, alike=None)
 
 

@@ -13,7 +13,7 @@ from markerjit.arguments import check_all, check_flag, check_int, check_is, chec
 from markerjit.errors import Refused
 from markerjit.events.rings import Rings
 from markerjit.model import Mode, Site
-from markerjit.patch.request import Count, Record, Request, as_mode
+from markerjit.patch.request import Count, Record, Request
 from markerjit.patch.switchable import LeftOut
 from markerjit.probes.c.unit import Compiled
 from markerjit.probes.recorders import (
@@ -47,6 +47,10 @@ class Recording(NamedTuple):
         if not isinstance(probe, Count):
             probe = probe._replace(options=probe.options._replace(counted=False))
         return self._replace(request=self.request._replace(probe=probe))
+
+    def with_breakpoints(self) -> Recording:
+        """The same with breakpoints where nothing else opens code that nobody prepared."""
+        return self._replace(request=self.request._replace(breakpoints=True))
 
     def with_rsp(self) -> Recording:
         """The same with the stack pointer in each event, for sites that have a stub."""
@@ -85,9 +89,8 @@ def recording_of(
     check_int("text", text, 1)
     compiled = compiled_probe(probe)
     options = options_of(compiled, time, thread_id, fields, text, strings, lossless=lossless)
-    strategy = planner.strategy(quiesce)
     asked = probe_of(compiled or probe, options, where, select, brakes, stack)
-    return Recording(Request(True, strategy, as_mode(mode), asked), compiled)
+    return Recording(planner.on(quiesce, mode, asked), compiled)
 
 
 Prepare = Callable[[Turn], Sequence[Site]]

@@ -18,7 +18,7 @@ What this does not do: compare the prototypes of the two.
 from __future__ import annotations
 
 from markerjit.elf.functions import NoFunctions
-from markerjit.errors import BadArgument, BadFile, Refused, Unsupported
+from markerjit.errors import BadArgument, BadFile, Reason, Refused, Unsupported
 from markerjit.model import Mode, RemoteAddress, Site, UsdtSite
 from markerjit.patch.apply import Applied
 from markerjit.patch.request import Count, InC, Request
@@ -94,6 +94,8 @@ def _way_into(
     site = next((each for each in target.matching(name) if key_of(each) == key), None)
     if site is None or Mode.JUMP not in site.form.ways:
         closed = site.form.closed if site else ""
+        if site and site.form.reason is Reason.NEEDS_BREAKPOINT:
+            closed = ""  # which would not do, either
         explain = f"markerjit explain {target.pid} {name} says why"
         why = f"it {closed}" if closed else f"no jump fits at its entry; {explain}"
         raise Refused(f"{name} cannot be replaced: {why}")

@@ -97,7 +97,9 @@ class Session(View):
     `ring_size` is the bytes of records for each CPU, a power of two. The default is what the
     process already has, or 1 MiB. `seccomp` says what is done about the filters of the process:
     "read" runs them on each system call that is needed; "trust-errno" takes your word that they
-    answer with an error and never kill. Raises NoSuchProcess, NotPermitted, Unsupported.
+    answer with an error and never kill. `breakpoints` takes your word that no thread blocks SIGTRAP
+    where it comes to a function, instruction, call or USDT probe that only a breakpoint opens;
+    without it these are left out. Raises NoSuchProcess, NotPermitted, Unsupported.
 
     `quiesce` is the name of a strategy (markerjit.quiesce.strategies): "stop", the default for
     another process; "membarrier", the default for this one; "signals", "none". `mode` is a Mode or
@@ -110,15 +112,19 @@ class Session(View):
         *,
         ring_size: int | None = None,
         seccomp: Seccomp | str = "read",
+        breakpoints: bool = False,
     ) -> None:
         check_pid(pid)
+        check_flag("breakpoints", breakpoints)
         if ring_size is not None:
             check_power_of_two("ring_size", ring_size, PAGE, LARGEST_RING)
         # First: it fails where the native part is missing, and then nothing is open.
         self._clock = EarlyClock()
         super().__init__(pid, seccomp=seccomp)
-        self._seccomp = seccomp
-        self._switcher = Switcher(self._target, ring_size=ring_size)
+        self._again = partial(
+            Session, pid, ring_size=ring_size, seccomp=seccomp, breakpoints=breakpoints
+        )
+        self._switcher = Switcher(self._target, ring_size=ring_size, breakpoints=breakpoints)
         self._recorder: FlightRecorder | None = None
 
     @property
@@ -187,13 +193,14 @@ class Session(View):
         check_text("probe", probe)
         asked = probe_of(probe, nothing_read(probe))
         planner = self._switcher.planner
-        request = Request(on, planner.strategy(quiesce), as_mode(mode), asked)
+        request = planner.on(quiesce, mode, asked)._replace(on=on)
         self._target.look()
         self._target.refuse_unknown_runtime()
         if on and name.is_of_stubs:
             from markerjit.session.stubs import say_openings
 
-            say_openings(self._target, self._target.unprepared(name))
+            takes = request.takes_breakpoints
+            say_openings(self._target, self._target.unprepared(name), breakpoints=takes)
         sites, recorders = self._target.matching(name), self._switcher.recorders
         take(self._target, recorders, name, request)
         states = self._target.states(sites)
@@ -262,8 +269,8 @@ class Session(View):
         until_ns = 0 if for_s is None else monotonic_ns() + int(for_s * 1e9)
         compiled = compiled_probe(probe)
         switcher = self._switcher
-        request = Request(
-            True, switcher.planner.strategy(quiesce), as_mode(mode),
+        request = switcher.planner.on(
+            quiesce, mode,
             probe_of(compiled or probe, nothing_read(probe, strings), where,
                      brakes=Brakes.of(sample=sample, at_most=at_most), stack=stack),
         )  # fmt: skip
@@ -432,7 +439,7 @@ class Session(View):
         asked = parse_aggregate(members.without(what), by=by, where=where, bytes_of_text=text)
         planner = self._switcher.planner
         probe = Record(nothing_read(RECORD, strings))
-        request = Request(True, planner.strategy(quiesce), as_mode(mode), probe)
+        request = planner.on(quiesce, mode, probe)
         job = Job(name, asked, request, keys)
         return self._within(added_up(self._switcher, job), members)
 
@@ -525,7 +532,7 @@ class Session(View):
         took = TOOK if is_calls else ""
         asked = Timed(begin, ends.text, key, end_by, where, slower_ns, text, took, per)
         probe = Record(nothing_read(RECORD, strings))
-        request = Request(True, self._switcher.planner.strategy(quiesce), as_mode(mode), probe)
+        request = self._switcher.planner.on(quiesce, mode, probe)
         timing = Timing(begins, ends, asked, request, room, forget, self._clock, keys)
         return self._within(timed(self._switcher, timing), first, last)
 
@@ -699,14 +706,11 @@ class Session(View):
             fields=fields, stack=stack, duration=duration, limit=limit,
         )  # fmt: skip
         trace(self)  # checks the arguments
-        pid, ring_size, seccomp = self.pid, self._switcher.ring_size, self._seccomp
+        again = self._again
 
         @contextmanager
         def traced() -> Iterator[EventStream]:
-            with (
-                Session(pid, ring_size=ring_size, seccomp=seccomp) as session,
-                trace(session) as stream,
-            ):
+            with again() as session, trace(session) as stream:
                 yield stream
 
         return traced
@@ -778,9 +782,9 @@ class Session(View):
 
         `pattern` names functions, with or without `func:`. None is all functions of the program
         itself, without its libraries. A function is left out (`CallTrace.not_opened`) if its entry
-        or one of its exits cannot be opened, or if it needs a breakpoint and `breakpoints` is
-        False. The trace ends by itself after `duration` seconds, and after the poll with call
-        number `limit`.
+        or one of its exits cannot be opened, or if it needs a breakpoint and neither `breakpoints`
+        nor the session takes it. The trace ends by itself after `duration` seconds, and after the
+        poll with call number `limit`.
 
         `depth` is how deep calls are shown, `tids` are the threads, and `below` is a function: only
         what happens below it is shown. Calls that these leave out are recorded all the same.
@@ -829,9 +833,11 @@ class Session(View):
             self._switcher.planner, None, RECORD, quiesce, None, True, (), DEFAULT_TEXT, "fast",
             None, None, NO_BRAKES, lossless=lossless,
         )  # fmt: skip
+        if breakpoints:
+            recording = recording.with_breakpoints()
         asked = AskedCalls(
             name, recording, Filter(depth, None if tids is None else tuple(tids), below),
-            0 if lossless else ring_growth, self._clock, breakpoints, limit, duration,
+            0 if lossless else ring_growth, self._clock, limit, duration,
             None if slices is None else (os.fspath(slices), force), progress or silent,
         )  # fmt: skip
         return self._within(called(self._switcher, self._flights, asked))
@@ -918,7 +924,7 @@ class Session(View):
                 recorded = own_allocator(self._target, allocs, frees, depth=depth)
             else:
                 recorded = allocator_of(self._target, read=read, depth=depth)
-        request = Request(True, self._switcher.planner.strategy(quiesce))
+        request = self._switcher.planner.on(quiesce)
         asked = AskedAllocations(recorded, request, self._clock, read, limit, duration)
         return self._within(followed(self._switcher, asked))
 

@@ -28,7 +28,7 @@ from markerjit.arena.patches import Head
 from markerjit.arena.slots import Slots
 from markerjit.elf import FileImage, Read
 from markerjit.elf.functions import NoFunctions
-from markerjit.errors import BadFile, MemoryFault, Refused, UnexpectedBytes
+from markerjit.errors import BadFile, MemoryFault, Reason, Refused, UnexpectedBytes
 from markerjit.memory import Mapping as Code
 from markerjit.model import Hole, MappedObject, RemoteAddress, Signature, Site, UsdtSite, new
 from markerjit.patch.plan import heads_of
@@ -38,6 +38,7 @@ from markerjit.probes.stub import BEFORE_STUB, LARGEST, Displaced, code_of_stub,
 from markerjit.probes.stub import Code as StubCode
 from markerjit.proc.permission import read_status
 from markerjit.ring.types import Options
+from markerjit.session.consent import without_breakpoint
 from markerjit.session.exits import opening_at
 from markerjit.session.opened import (
     Opened,
@@ -104,15 +105,22 @@ class Ready(NamedTuple):
 
 
 def make_stubs(
-    turn: Turn, sites: Sequence[UsdtSite], need_arena: Callable[[], object], way: Options = USUAL
+    turn: Turn,
+    sites: Sequence[UsdtSite],
+    need_arena: Callable[[], object],
+    way: Options = USUAL,
+    *,
+    breakpoints: bool,
 ) -> None:
     """Have a stub for each of these sites that can be opened, with a fast path for records that are
-    made in this way. `need_arena` makes the runtime if it is not there.
+    made in this way. `need_arena` makes the runtime if it is not there; `breakpoints` were asked
+    for.
 
     Raises Refused where there is no room for stubs, and what making an arena raises.
     """
     refuse_own(turn.target)
-    put_stubs(turn, *looked_at(turn.target, with_entries(sites)), need_arena, way=way)
+    looked = looked_at(turn.target, with_entries(sites), breakpoints=breakpoints)
+    put_stubs(turn, *looked, need_arena, way=way)
 
 
 def have_stubs(target: Target, sites: Sequence[UsdtSite]) -> bool:
@@ -170,11 +178,11 @@ def refuse_own(target: Target) -> None:
         )
 
 
-def say_openings(target: Target, sites: Sequence[UsdtSite]) -> None:
+def say_openings(target: Target, sites: Sequence[UsdtSite], *, breakpoints: bool) -> None:
     """Note of each of these sites that has no stub how it would be opened, or why not. Changes
     nothing in the process."""
     asked = set(map(key_of, sites))
-    ready, closed = looked_at(target, with_entries(sites))
+    ready, closed = looked_at(target, with_entries(sites), breakpoints=breakpoints)
     later = [with_stub_to_come(each.site, _way(each)) for each in ready]
     target.note_closed([site for site in (*later, *closed) if key_of(site) in asked])
 
@@ -206,9 +214,12 @@ def looked_at(
     target: Target,
     sites: Sequence[UsdtSite],
     known_openings: Mapping[UsdtSite, Opening | Closed | str] | None = None,
+    *,
+    breakpoints: bool,
 ) -> tuple[list[Ready], list[Site]]:
     """Those of the sites without a stub that may get one, and the others, with the reason. How they
-    can be opened may be known already."""
+    can be opened may be known already. Without `breakpoints` a site that needs one gets no stub:
+    its address would lead to that for good, also when a jump fits later."""
     have = {key_of(site): site.signature for site in target.seen.opened}
     if all(have.get(key_of(site)) == site.signature for site in sites):
         return [], []
@@ -242,7 +253,9 @@ def looked_at(
                     )
                     if key_of(site) in renewed and not _is_by_jump(answer):
                         continue  # it keeps the stub that it has
-                    if isinstance(answer, Ready):
+                    if isinstance(answer, Ready) and not (breakpoints or _is_by_jump(answer)):
+                        closed.append(without_breakpoint(site))
+                    elif isinstance(answer, Ready):
                         ready.append(answer)
                         _take(taken(), answer)
                     else:
@@ -259,16 +272,17 @@ def _with_their_entries(
     """The same, but for exits whose entries cannot have a stub: their events would never have what
     they are to have."""
     available = opened | {(each.site.address, each.site.signature) for each in ready}
-    reasons = {key_of(site): site.form.closed for site in closed}
+    of_closed = {key_of(site): site.form for site in closed}
     allowed: list[Ready] = []
     for each in ready:
         entry = each.site.enters
         if entry is None or (entry.address, entry.signature) in available:
             allowed.append(each)
         else:
+            form = of_closed.get(key_of(entry))
             other = "is on for arguments that another controller knows; switch it off first"
-            why = f"needs its entry, which {reasons.get(key_of(entry), other)}"
-            closed.append(without_stub(each.site, why))
+            why = f"needs its entry, which {form.closed if form else other}"
+            closed.append(without_stub(each.site, why, form.reason if form else Reason.NO_OPENING))
     return allowed, closed
 
 

@@ -95,12 +95,15 @@ class Remembered(NamedTuple):
 
 
 class Switcher:
-    """Switches markers of one target. `ring_size` is that of an arena that it makes."""
+    """Switches markers of one target. `ring_size` is that of an arena that it makes, and
+    `breakpoints` is as for a Planner."""
 
-    def __init__(self, target: Target, *, ring_size: int | None = None) -> None:
+    def __init__(
+        self, target: Target, *, ring_size: int | None = None, breakpoints: bool = False
+    ) -> None:
         self.target = target
         self.ring_size = ring_size
-        self.planner = Planner(target)
+        self.planner = Planner(target, breakpoints=breakpoints)
         self.turns = Turns(target)
         self._made: Recorders | None = None
         self._known_objects = target.seen.objects
@@ -480,7 +483,10 @@ class Switcher:
 
         sites = turn.target.unprepared(name)
         way = request.probe.options if isinstance(request.probe, Record) else USUAL
-        make_stubs(turn, sites, partial(self.need_current_arena, turn), way)
+        make_stubs(
+            turn, sites, partial(self.need_current_arena, turn), way,
+            breakpoints=request.takes_breakpoints,
+        )  # fmt: skip
         if have_stubs(turn.target, sites):
             self._with_stubs[name] = turn.seen.opened, turn.seen.objects
 

@@ -11,10 +11,13 @@
  *
  * Each takes a number above 0, and returns it.
  *
- * Commands: `run N`: N calls of each in the main thread. `resume` and `pause`: the second thread
+ * Commands: `run N`: N calls of each in the main thread, and `block`: that blocks all signals from
+ * now on. `resume` and `pause`: the second thread
  * calls all of them at full speed until it stands still again (at first it does). `counts`; `quit`.
  */
 #include "truth.h"
+
+#include <signal.h>
 
 long first(long times);
 long second(long times);
@@ -59,6 +62,10 @@ int main(void) {
                 call_each(turn % 7 + 1);
                 truth_add(&calls);
             }
+        } else if (truth_is(line, "block")) {
+            sigset_t all;
+            sigfillset(&all);
+            pthread_sigmask(SIG_SETMASK, &all, NULL);
         } else if (truth_is(line, "pause")) {
             truth_close(&gate, 1);
         } else if (truth_is(line, "resume")) {

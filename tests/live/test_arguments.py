@@ -99,6 +99,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     of_watch = {"flight": flight, "arena": target.seen.arena, "pidfd": target.memory.pidfd}
     every = {"trace": trace, "select": lambda name: True}
     opened = {"pid": place.program.pid, "seccomp": "read"}
+    vouched = {**opened, "ring_size": 1 << 20, "breakpoints": False}
     listed = {"path": str(place.program.path), "pattern": "*"}
     family = partial(
         markerjit.Family, [place.program.pid], lambda session: session.trace("truth_loop")
@@ -113,11 +114,16 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     axes = Mock()  # a picture that nobody sees
     formatted = {"fields": stream.fields, "json": False, "clock": None}
     return {
-        "attach": (markerjit.attach, {**opened, "ring_size": 1 << 20}),
-        "Session": (markerjit.Session, {**opened, "ring_size": 1 << 20}),
+        "attach": (markerjit.attach, vouched),
+        "Session": (markerjit.Session, vouched),
         "Fleet": (
             markerjit.Fleet,
-            {"pids": [place.program.pid], "ring_size": 1 << 20, "seccomp": "read"},
+            {
+                "pids": [place.program.pid],
+                "ring_size": 1 << 20,
+                "seccomp": "read",
+                "breakpoints": False,
+            },
         ),
         "Family": (
             markerjit.Family,
@@ -127,6 +133,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
                 "program": None,
                 "ring_size": 1 << 20,
                 "seccomp": "read",
+                "breakpoints": False,
             },
         ),
         "Newcomers": (
@@ -136,6 +143,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
                 "request": lambda session: session.trace("truth_loop"),
                 "ring_size": 1 << 20,
                 "seccomp": "read",
+                "breakpoints": False,
             },
         ),
         "Family.wait": (within(family, "wait"), {"most_s": 0.0}),
@@ -149,7 +157,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         ),
         "Launched.attach": (
             within(launched, "attach"),
-            {"ring_size": 1 << 20, "seccomp": "read"},
+            {"ring_size": 1 << 20, "seccomp": "read", "breakpoints": False},
         ),
         "Launched.note_end": (within(launched, "note_end"), {"status": 0}),
         "Launched.send": (within(launched, "send"), {"number": 0}),

@@ -547,7 +547,10 @@ def test_a_process_that_locks_its_memory_gets_no_page_of_an_arena_too_early(tmp_
     made = Compiler("gcc").run("-O2", source, "-o", path)
     assert made.returncode == 0, made.stderr
 
-    with answering.started(path) as program, markerjit.attach(program.pid) as session:
+    with (
+        answering.started(path) as program,
+        markerjit.attach(program.pid, breakpoints=True) as session,
+    ):
         before = resident_kb(program.pid)
         session.enable("func:locked:passed")
         with session.trace("func:locked:passed:return") as stream:
@@ -622,7 +625,8 @@ def test_exceptions_leave_arguments_that_nobody_gets(tmp_path: Path) -> None:
         assert program.stdin and program.stdout
         assert program.stdout.readline() == "ready\n"
         names = "func:throwing:inner:return,func:throwing:outer:return"
-        with markerjit.attach(program.pid) as session, session.trace(names) as stream:
+        attached = markerjit.attach(program.pid, breakpoints=True)
+        with attached as session, session.trace(names) as stream:
             print("go", file=program.stdin, flush=True)
             answer = program.stdout.readline()
             events = list(stream.drain())

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import markerjit
-from markerjit import Mode
+from markerjit import Mode, Reason
 from tests.support.answering import started
 from tests.support.commands import cli
 from tests.support.processes import text_of
+from tests.support.timing import HANG_S
 from tests.support.tracing import rip_of, stop_at
 
 pytestmark = pytest.mark.live
@@ -41,7 +44,7 @@ def test_every_hit_is_counted_through_holes_which_are_given_back(target: Callabl
     program = target("truth_holes")
     before = text_of(program.pid)
 
-    with markerjit.attach(program.pid) as session:
+    with markerjit.attach(program.pid, breakpoints=True) as session:
         session.enable(",".join(map(name_of, ALL)))
         program.ask("run 100")
         on = {
@@ -241,7 +244,7 @@ def deaf(target: Callable) -> Iterator[Any]:
 def test_a_place_that_needs_a_breakpoint_is_left_out_where_sigtrap_is_blocked(deaf: Any) -> None:
     before = text_of(deaf.pid)
 
-    with markerjit.attach(deaf.pid) as session:
+    with markerjit.attach(deaf.pid, breakpoints=True) as session:
         applied = session.enable(",".join(map(name_of, ALL)))
         deaf.ask("run 100")
         hits = {state.name: state.hits for state in session.statistics("func:*")}
@@ -257,14 +260,138 @@ def test_a_place_that_needs_a_breakpoint_is_left_out_where_sigtrap_is_blocked(de
     assert text_of(deaf.pid) == before
 
 
+# ---- breakpoints that nobody asked for -----------------------------------------------------------
+
+EVERY = "func:truth_holes:{first,second,third,las*,lost,alon*}"
+Begin = Callable[[markerjit.Session], AbstractContextManager[tuple[markerjit.LeftOut, ...]]]
+
+
+@contextmanager
+def switched_on(session: markerjit.Session) -> Iterator[tuple[markerjit.LeftOut, ...]]:
+    yield session.on(EVERY).left_out
+    session.off()
+
+
+@contextmanager
+def kept(session: markerjit.Session) -> Iterator[tuple[markerjit.LeftOut, ...]]:
+    yield session.record(EVERY).left_out
+    session.off()
+
+
+@contextmanager
+def traced(session: markerjit.Session) -> Iterator[tuple[markerjit.LeftOut, ...]]:
+    with session.trace(EVERY) as stream:
+        yield stream.unswitched
+
+
+@contextmanager
+def added_up(session: markerjit.Session) -> Iterator[tuple[markerjit.LeftOut, ...]]:
+    with session.aggregate(EVERY, by="name") as adding:
+        yield adding.unswitched
+
+
+@contextmanager
+def timed(session: markerjit.Session) -> Iterator[tuple[markerjit.LeftOut, ...]]:
+    with session.latency(EVERY) as latency:
+        yield latency.unswitched
+
+
+@contextmanager
+def followed(session: markerjit.Session) -> Iterator[tuple[markerjit.LeftOut, ...]]:
+    with session.trace_calls("las*,alon*,lost") as calls:
+        needs = {each.name for each in calls.not_opened if each.kind == "needs a breakpoint"}
+        reason = markerjit.Reason.NEEDS_BREAKPOINT
+        yield tuple(markerjit.LeftOut(f"func:{name}", reason, "") for name in needs)
+
+
+@pytest.mark.parametrize("begin", [switched_on, kept, traced, added_up, timed, followed])
+def test_a_pattern_gets_no_breakpoint_into_a_program_that_blocks_all_signals_later(
+    target: Callable, begin: Begin
+) -> None:
+    program = target("truth_holes")
+    before = text_of(program.pid)
+
+    with markerjit.attach(program.pid) as session, begin(session) as left_out:
+        program.ask("block")
+        calls = program.ask("run 100")["calls"]
+
+    needing = {each.marker for each in left_out if each.reason is Reason.NEEDS_BREAKPOINT}
+    assert "func:alone" in {marker.removesuffix(":return") for marker in needing}
+    assert calls == 100
+    assert text_of(program.pid) == before
+
+
+@pytest.mark.parametrize("way", ["word", "mode"])
+def test_a_breakpoint_that_was_asked_for_ends_such_a_program(target: Callable, way: str) -> None:
+    """What the tests above would come to without the rule."""
+    program = target("truth_holes", may_die=True)
+
+    with markerjit.attach(program.pid, breakpoints=way == "word") as session:
+        session.on(name_of("alone"), mode="int3" if way == "mode" else None)
+        program.ask("block")
+        program.send("run 1")
+        assert program.process.wait(HANG_S) == -signal.SIGTRAP
+
+
+def test_a_function_that_needs_a_breakpoint_gets_no_stub_before_that_is_asked_for(
+    target: Callable,
+) -> None:
+    program = target("truth_holes")
+
+    with markerjit.attach(program.pid) as session:
+        with pytest.raises(markerjit.Refused, match=r"func:alone .*; --breakpoints takes it") as no:
+            session.on(name_of("alone"))
+        assert not session.has_runtime
+        with markerjit.attach(program.pid, breakpoints=True) as other:
+            other.on(name_of("alone"))
+            session.on(name_of("alone"))  # it stands already
+            other.off()
+        with pytest.raises(markerjit.Refused, match="--breakpoints takes it") as again:
+            session.on(name_of("alone"))
+
+    assert no.value.reason is again.value.reason is Reason.NEEDS_BREAKPOINT
+
+
+def test_commands_say_in_a_line_how_many_need_a_breakpoint_and_take_them_where_asked(
+    target: Callable,
+) -> None:
+    program = target("truth_holes")
+    pair = f"{name_of('alon*')},{name_of('alone')}:return,{name_of('last')}"
+
+    without = cli("on", program.pid, pair, "--json")
+    asked = cli("on", program.pid, pair, "--breakpoints")
+    program.ask("run 10")
+    with markerjit.attach(program.pid) as session:
+        hits = {state.name: state.hits for state in session.statistics("func:*")}
+        session.off()
+
+    (entry,) = [
+        each for each in json.loads(without.stdout)["left_out"] if each["marker"] == "func:alone"
+    ]
+    assert entry["kind"] == str(Reason.NEEDS_BREAKPOINT)
+    assert without.stderr.count("--breakpoints takes") == 1
+    assert "left out" not in asked.stderr
+    assert hits["func:alone"] == hits["func:last"] == 10
+
+
+def test_calls_says_at_the_beginning_what_it_does_not_wait_for(target: Callable) -> None:
+    program = target("truth_holes")
+
+    done = cli("calls", program.pid, "las*", "alone", "-d", "0.1")
+    both = cli("calls", program.pid, "las*", "alone", "--breakpoints", "-d", "0.1")
+
+    sentence = "markerjit: left out: func:alone can be opened only by a breakpoint"
+    assert done.stderr.startswith(sentence)
+    assert "1 function followed" in done.stdout
+    assert "2 functions followed" in both.stdout
+
+
 def test_a_program_that_has_not_begun_gets_no_breakpoint(target: Callable) -> None:
     """It may still take SIGTRAP for itself, as vim does where it begins."""
     path = os.readlink(f"/proc/{target('truth_holes').pid}/exe")
 
     with markerjit.launch([path]) as program, program.attach() as session:
-        applied = session.on(",".join(map(name_of, ALL)))
-        with pytest.raises(markerjit.Refused, match=r"func:alone .* the program has not begun"):
-            session.on(name_of("alone"))
+        applied = session.on(EVERY)
         asked = session.on(name_of("alone"), mode="int3")
         session.off()
 
@@ -306,4 +433,4 @@ def test_what_the_c_library_executes_with_all_signals_blocked_has_no_breakpoint(
 
     (left_out,) = {each.marker: each.sentence for each in applied.left_out}.items()
     assert left_out[0] == "func:_setjmp"
-    assert "with all signals blocked" in left_out[1]
+    assert "can be opened only by a breakpoint" in left_out[1]

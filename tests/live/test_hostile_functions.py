@@ -100,7 +100,7 @@ def test_each_is_counted_and_returns_what_it_returns_untouched(
     program = target(PROGRAM)
     before = code_of(program)
 
-    with markerjit.attach(program.pid) as session:
+    with markerjit.attach(program.pid, breakpoints=True) as session:
         for each in functions:
             session.on(names((each,), behind))
         truth = program.ask("run 40")

@@ -103,13 +103,17 @@ def test_neighbours_are_counted_together_and_none_is_passed_over(target: Callabl
     before = text_of(program.pid)
     names = [f"insn:looping+{offset:#x}" for offset in (0, 2, 5, 8, 0xA)]
 
-    with markerjit.attach(program.pid) as session:
+    with markerjit.attach(program.pid, breakpoints=True) as session:
         session.enable(",".join(names))
         program.ask("run 10")
         hits = {status.name: status.hits for status in session.statistics("insn:*")}
         session.disable("insn:*")
+    with markerjit.attach(program.pid) as unasked:
+        left_out = unasked.enable(",".join(names)).left_out
+        unasked.disable("insn:*")
 
     assert hits == dict(zip(names, (10, 30, 30, 30, 10), strict=True))
+    assert {each.reason for each in left_out} == {markerjit.Reason.NEEDS_BREAKPOINT}
     assert text_of(program.pid) == before
 
 

@@ -176,7 +176,7 @@ def test_calls_of_a_stripped_program_are_those_of_all_its_functions() -> None:
     """Debian's ls has some names that libraries may call, and hundreds of functions."""
     named = json.loads(cli("list", "/bin/ls", "func:*", "--json").stdout)
     everything = json.loads(cli("list", "/bin/ls", "func:ls:**", "--json").stdout)
-    done = cli("calls", "--json", "--", "/bin/ls", "/dev/null")
+    done = cli("calls", "--breakpoints", "--json", "--", "/bin/ls", "/dev/null")
 
     graph = json.loads(done.stdout.splitlines()[-1])
     followed = {*graph["opened"], *(each["name"] for each in graph["not_opened"])}

@@ -177,7 +177,7 @@ def test_entry_and_exit_of_a_short_function_are_on_in_turn_or_as_far_as_both_are
     program = target(PROGRAM)
     before = code_of(program)
 
-    with markerjit.attach(program.pid) as session:
+    with markerjit.attach(program.pid, breakpoints=True) as session:
         session.enable(name_of("brief"))
         program.ask("run 10")
         session.enable("func:brief")  # by a breakpoint: a jump needs the bytes of the exit
@@ -282,7 +282,7 @@ def test_exceptions_pass_through_functions_whose_exits_are_on(tmp_path: Path) ->
             return program.stdout.readline()
 
         assert turn() == "caught 1000 returned 2000\n"
-        with markerjit.attach(program.pid) as session:
+        with markerjit.attach(program.pid, breakpoints=True) as session:
             for function in ("inner", "outer"):
                 session.enable(f"func:throwing:{function}")
                 session.enable(f"func:throwing:{function}:return")

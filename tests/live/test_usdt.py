@@ -459,7 +459,7 @@ def test_python_tells_of_functions_and_collections(tmp_path: Path) -> None:
         assert process.stdin and process.stdout
         try:
             assert process.stdout.readline() == "ready\n"
-            with markerjit.attach(process.pid) as session:
+            with markerjit.attach(process.pid, breakpoints=True) as session:
                 before = [
                     session.read(site.address, 16)
                     for probe in session.usdt("python:*").probes

@@ -47,7 +47,7 @@ def sites_of_semaphores(session: markerjit.Session) -> Counter[int]:
 def test_every_site_is_switched_while_it_serves_and_is_as_before(server: Server) -> None:
     client = server.connect()
 
-    with markerjit.attach(client.pid) as session:
+    with markerjit.attach(client.pid, breakpoints=True) as session:
         before = heads_of(session)
         lowered = semaphores_of(session)
         for _ in range(10):
@@ -84,7 +84,7 @@ def test_queries_are_traced_with_their_text(server: Server) -> None:
 
 
 def test_process_that_was_forked_while_probes_were_on_is_traced_by_itself(server: Server) -> None:
-    with markerjit.attach(server.pid) as session:
+    with markerjit.attach(server.pid, breakpoints=True) as session:
         session.enable("postgresql:*")
         client = server.connect()
         with markerjit.attach(client.pid) as backend:
@@ -153,7 +153,7 @@ def test_all_sites_of_all_processes_are_switched_while_they_serve(server: Server
     clients = [server.connect() for _ in range(3)]
     pids = [server.pid, *(client.pid for client in clients)]
 
-    with markerjit.Fleet(pids) as fleet:
+    with markerjit.Fleet(pids, breakpoints=True) as fleet:
         before = {pid: heads_of(session) for pid, session in fleet.sessions.items()}
         for number in range(5):
             fleet.each(lambda session: session.enable("postgresql:*"))

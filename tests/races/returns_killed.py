@@ -28,13 +28,13 @@ TURNS = 10
 
 
 def trace(pid: int) -> None:
-    with markerjit.attach(pid) as session, session.trace(EVERY) as events:
+    with markerjit.attach(pid, breakpoints=True) as session, session.trace(EVERY) as events:
         events.keep()
         events.poll()
 
 
 def entry_and_trace(pid: int) -> None:
-    with markerjit.attach(pid) as session:
+    with markerjit.attach(pid, breakpoints=True) as session:
         session.on("func:truth_returns:rare")
         with session.trace(EVERY) as events:
             events.poll()
@@ -43,7 +43,7 @@ def entry_and_trace(pid: int) -> None:
 
 def many(pid: int) -> None:
     """The words of so many slots are written by runs, but for the first time."""
-    with markerjit.attach(pid) as session:
+    with markerjit.attach(pid, breakpoints=True) as session:
         session.on(MANY)
         session.off(MANY)
 

@@ -71,12 +71,12 @@ def victim(program: Path = PROGRAM) -> Iterator[Victim]:
 
 
 def on(pid: int) -> None:
-    with markerjit.attach(pid) as session:
+    with markerjit.attach(pid, breakpoints=True) as session:
         session.enable(EVERY)
 
 
 def off(pid: int) -> None:
-    with markerjit.attach(pid) as session:
+    with markerjit.attach(pid, breakpoints=True) as session:
         session.disable(EVERY)
 
 
@@ -87,7 +87,7 @@ def on_and_off(pid: int) -> None:
 
 def on_again(pid: int) -> None:
     """The last switch is a prepared one, and a thread asks for the SIGTRAP handler in its stop."""
-    with markerjit.attach(pid) as session:
+    with markerjit.attach(pid, breakpoints=True) as session:
         for _ in range(3):
             session.enable(EVERY, mode="int3")
             session.disable(EVERY)
@@ -95,7 +95,7 @@ def on_again(pid: int) -> None:
 
 
 def trace(pid: int) -> None:
-    with markerjit.attach(pid) as session, session.trace(EVERY) as events:
+    with markerjit.attach(pid, breakpoints=True) as session, session.trace(EVERY) as events:
         events.keep()
         events.poll()
 
@@ -137,7 +137,7 @@ def harm_of(scenario: Scenario, point: str, occurrence: int) -> tuple[bool, str,
         target.ask("run 3")
         repaired = markerjit.repair(target.pid)
         counts = target.ask(f"run {TURNS}")
-        with markerjit.attach(target.pid) as session:
+        with markerjit.attach(target.pid, breakpoints=True) as session:
             states = {status.name: bool(status.mode) for status in session.statistics(EVERY)}
             for name in ("turn", "guarded"):
                 probe = {"turn": "turns", "guarded": "guarded"}[name]

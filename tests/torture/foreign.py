@@ -56,7 +56,7 @@ class Foreign:
 def switch_foreign(is_over: Callable[[Foreign], bool]) -> Foreign:
     """Switch sites of a program on and off, in all ways in turns, until it is over."""
     seen = Foreign()
-    with victim([], PROGRAM) as target, markerjit.attach(target.pid) as session:
+    with victim([], PROGRAM) as target, markerjit.attach(target.pid, breakpoints=True) as session:
         before = code_of(session)
         target.command("resume")
         while not seen.flips or not is_over(seen):

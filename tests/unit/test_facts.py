@@ -16,7 +16,7 @@ from markerjit.events.flight import Kept, Picture
 from markerjit.explain import ActivePath, Explanation, Instruction, PathPart
 from markerjit.facts import words
 from markerjit.facts.findings import doctor_facts
-from markerjit.facts.markers import list_facts, marker_facts, site_facts
+from markerjit.facts.markers import left_out_lines, list_facts, marker_facts, site_facts
 from markerjit.facts.plans import explanation_facts, path_facts, plan_facts
 from markerjit.facts.process import (
     arena_facts,
@@ -222,7 +222,7 @@ def test_switch_says_what_it_took_and_what_it_left() -> None:
         "markers": [OFF_FACTS],
         "threads": 2,
         "stopped_ns": 123,
-        "left_out": [{"marker": "kv_put", "reason": "it is direct"}],
+        "left_out": [{"marker": "kv_put", "kind": "always on", "reason": "it is direct"}],
         "taken": ["a"],
         "ended": ["b"],
     }
@@ -306,7 +306,7 @@ PLAN_FACTS = {
             "step": 1,
         }
     ],
-    "left_out": [{"marker": "kv_put", "reason": "it is direct"}],
+    "left_out": [{"marker": "kv_put", "kind": "always on", "reason": "it is direct"}],
     "remarks": [],
 }
 
@@ -566,3 +566,16 @@ def test_a_trace_with_losses_says_what_would_have_helped(
 @pytest.mark.parametrize("output", ["a.ctf", "a/", "a.ctf2", "a.parquet", "a.arrow"])
 def test_no_other_format_helps_where_a_fast_one_was_written(output: str) -> None:
     assert remedies(**{**RIGHT, "output": output}) == []
+
+
+def test_names_that_need_a_breakpoint_share_a_line_in_which_they_are_as_written_in_cxx() -> None:
+    symbols = ("_ZN2ns4stepEi", "b", "c", "d", "e")
+    needing = [LeftOut(f"func:{each}", Reason.NEEDS_BREAKPOINT, f"{each}!") for each in symbols]
+    other = LeftOut("kv_put", Reason.ALWAYS_ON, "it is direct")
+
+    line, rest = left_out_lines([needing[0], other, *needing[1:]])
+
+    assert line == "it is direct"
+    assert rest.startswith("5 names that only a breakpoint opens, ")
+    assert rest.endswith(": func:ns::step(int), func:b, func:c, func:d, …")
+    assert list(left_out_lines(needing[:1])) == ["_ZN2ns4stepEi!"]

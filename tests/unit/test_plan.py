@@ -649,6 +649,20 @@ def test_what_can_never_be_switched_on_is_left_out_by_name_beside_others(first: 
     assert plan.title == "switch on 1 marker at 1 site"
 
 
+def test_what_is_left_out_is_named_as_it_is_written_in_cxx() -> None:
+    site = make_site(Kind.JUMP)
+    form = site.form._replace(closed="cannot be", reason=Reason.NEEDS_BREAKPOINT)
+    signature = site.signature._replace(name="func:_ZN2ns4stepEi:return")
+    site = site._replace(form=form, signature=signature)
+    state = SiteState(site, None, RemoteAddress(0), RemoteAddress(0))
+
+    refused = plan_on([state], {})
+
+    assert isinstance(refused, Refusal)
+    assert refused.reason is Reason.NEEDS_BREAKPOINT
+    assert refused.sentence.startswith("func:ns::step(int):return (")
+
+
 def test_what_is_not_ours_to_close_is_left_out_by_name_beside_others() -> None:
     state = make_state(Kind.JUMP, Mode.JUMP)
 
