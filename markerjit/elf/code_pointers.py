@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import numpy as np
-from numpy.typing import NDArray
 
+from markerjit.elf.addresses import Addresses, distinct
 from markerjit.elf.image import MAX_ADDRESS, PF_X, PT_LOAD, Image
 from markerjit.elf.imports import MAX_TABLE_BYTES, dynamic_tags
 from markerjit.errors import MemoryFault
-
-Addresses = NDArray[np.int64]
 
 _DT_INIT, _DT_FINI = 12, 13
 _DT_RELA, _DT_RELASZ = 7, 8
@@ -39,7 +37,7 @@ def code_pointers(image: Image) -> Addresses:
     pointers.append(_relr(image, tags))
     if image.fixed_address:
         pointers.append(_words(image))
-    addresses = np.unique(np.concatenate(pointers))
+    addresses = distinct(np.concatenate(pointers))
     inside = np.zeros(len(addresses), bool)
     for segment in image.loaded(PF_X):
         inside |= (addresses >= segment.start) & (addresses < segment.stop)

@@ -27,6 +27,7 @@ from functools import cache, cached_property, lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from markerjit.elf.addresses import distinct
 from markerjit.elf.code_pointers import code_pointers
 from markerjit.elf.function_names import FunctionNames, function_names
 from markerjit.elf.functions import Functions, NoFunctions
@@ -139,8 +140,8 @@ class Code:
         entries = np.concatenate([pointers, labels, calls])
         known = {
             TargetKind.TABLE: table_targets(image, self.functions, entries, (loaded, places)),
-            TargetKind.POINTER: np.unique(pointers),
-            TargetKind.LABEL: np.unique(labels),
+            TargetKind.POINTER: distinct(pointers),
+            TargetKind.LABEL: distinct(labels),
             TargetKind.LANDING_PAD: np.array(sorted(landing_pads(self.functions)), np.int64),
         }
         self._known = {kind: in_order(targets) for kind, targets in known.items()}

@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from markerjit.elf.addresses import are_among, distinct
 from markerjit.elf.functions import Functions
 from markerjit.elf.image import PF_W, PF_X, PT_LOAD, FileImage
 from markerjit.tuples import NamedTuple
@@ -58,7 +59,7 @@ def table_targets(
     `entries` are the addresses where functions are known to be entered; `loads` are the addresses
     that code may load, and the ends of the instructions that load them.
     """
-    is_entry = np.isin(functions.starts, entries) & ~functions.parts
+    is_entry = are_among(functions.starts, distinct(entries)) & ~functions.parts
     tables = _tables(functions, is_entry, *loads)
     low = min(span.start for span in image.loaded(PF_X))
     high = max(span.stop for span in image.loaded(PF_X))
@@ -83,7 +84,7 @@ def table_targets(
                 inside = (targets >= low) & (targets < high)
                 live, targets = live.where(inside), targets[inside]
                 arrivals.append(targets[_counts(functions, is_entry, live, targets)])
-    return np.unique(np.concatenate(arrivals))
+    return distinct(np.concatenate(arrivals))
 
 
 def _words(content: bytes, at: int, most: int) -> Addresses:
