@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
@@ -29,6 +30,44 @@ def test_values_of_a_function_have_gone_when_the_collector_works_again() -> None
 
     assert collecting == [False]
     assert gc.isenabled()
+
+
+@pytest.fixture
+def _nothing_frozen() -> Iterator[None]:
+    """The tests' own process has frozen all that was imported."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("_nothing_frozen")
+def test_very_many_values_count_as_old_ones_and_few_do_not() -> None:
+    gc.collect()
+    with uncollected():
+        few = [[number] for number in range(1 << 8)]
+    of_few = gc.get_count()[0]
+
+    with uncollected():
+        many = [[number] for number in range(1 << 16)]
+    of_many = gc.get_count()[0]
+
+    assert of_few >= len(few)
+    assert of_many < len(few)
+    assert sum(each is many for each in gc.get_objects(generation=2)) == 1
+
+
+@pytest.mark.usefixtures("_nothing_frozen")
+def test_what_a_program_has_frozen_stays_so() -> None:
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+
+    with uncollected():
+        many = [[number] for number in range(1 << 16)]
+    left = gc.get_freeze_count()
+
+    assert many
+    assert frozen
+    assert left >= frozen * 0.9  # some of them have gone meanwhile
 
 
 @pytest.mark.parametrize("command", [on, off])
