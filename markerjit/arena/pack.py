@@ -15,13 +15,12 @@ if TYPE_CHECKING:  # what only looks at a journal packs nothing
 
 _EDIT = struct.Struct("<QBBBBBB2x16s16s")
 SIZE = _EDIT.size
-ADDRESS = Edit._fields.index("address")
-"""The column of a run of edits."""
+ADDRESS, NEW, WHAT = map(Edit._fields.index, ("address", "new", "what"))
+"""The columns that runs of edits have: the first one, or all of them."""
 
 
 def pack(edits: Sequence[Edit]) -> bytearray:
-    """All edits, one behind the other. The addresses of those that are alike are filled in
-    together."""
+    """All edits, one behind the other."""
     from markerjit.runs import Run, parts_of
 
     return bytearray().join(
@@ -38,7 +37,9 @@ def _pack_each(edits: Iterable[Edit]) -> bytes:
 
 
 def _pack_run(run: Run[Edit]) -> bytearray:
-    """Edits that differ in their addresses alone."""
+    """Those that differ in their addresses alone are filled in together."""
+    if run.columns.keys() != {ADDRESS}:
+        return bytearray(_pack_each(run))
     from array import array  # most switches have few edits
 
     packed = bytearray(_pack_each([run.first])) * len(run)

@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from markerjit.abi import PAGE, PROBE_COUNTED
-from markerjit.arena.pack import ADDRESS
+from markerjit.arena.pack import ADDRESS, NEW, WHAT
 from markerjit.arena.patches import Head, PatchKind
 from markerjit.errors import Reason, shown
 from markerjit.model import Change, Edit, Mode, RemoteAddress, Site, new
@@ -158,12 +158,18 @@ def addresses_of(edits: Sequence[Edit]) -> list[int]:
     return sorted(addresses)
 
 
+_NO_COLUMNS: Mapping[int, Sequence[object]] = MappingProxyType({})
+
+
 class Alike(NamedTuple):
     """A change, and all addresses at which it is to be made, including its own. Only flips of one
-    byte have several addresses: the plan for one address is valid for all."""
+    byte have several addresses, and words of slots that were never used: the plan for one address
+    is valid for all. These words have columns of what else differs, as a run of edits has it, and
+    are in the order of their addresses."""
 
     change: Change
-    addresses: list[RemoteAddress]
+    addresses: Sequence[RemoteAddress]
+    columns: Mapping[int, Sequence[object]] = _NO_COLUMNS
 
 
 def _alone(change: Change) -> Alike:
@@ -257,8 +263,7 @@ def plan_on(
 
 
 def _with_guards(states: Sequence[SiteState], edits: Sequence[Edit]) -> Sequence[Edit]:
-    """The edits, with guards behind those that are written early. These are no runs: they are of
-    slots."""
+    """The edits, with guards behind those that are written early."""
     first = sum(1 for _ in takewhile(_EARLY, edits))
     step = edits[min(first, len(edits) - 1)].step
     guards = tuple(_guards(states, edits, step))
@@ -291,7 +296,8 @@ def _guards(states: Sequence[SiteState], edits: Sequence[Edit], step: int) -> It
     """Slots' data that the plan leaves as it is, as edits that change nothing. Without them an
     object that was loaded anew, at the same address, would get a probe without its data. The slot
     of a stub is in the arena, and stays as it is while the lock is held."""
-    single = [part for part in parts_of(edits) if not isinstance(part, Run)]  # runs are of code
+    # Runs are of code, and of slots in the arena.
+    single = [part for part in parts_of(edits) if not isinstance(part, Run)]
     changed = {edit.address for part in single for edit in part if not edit.code}
     for state in _slot_states([state for state in states if not state.site.body.covers]):
         address = RemoteAddress(state.site.slot + SLOT_DATA)
@@ -395,11 +401,11 @@ def _edits(groups: Iterable[Iterable[Alike]], context: Context) -> Sequence[Edit
     for group in groups:
         of_group: list[Sequence[Edit]] = []
         single: list[Edit] = []
-        for change, addresses in group:
+        for change, addresses, columns in group:
             address, old, bytes_after, what, code, quiet, _, early = change
             is_span = of_spans and code and _is_span(change)
             known = span if is_span else words.get((quiet, early))
-            if known and (is_span or _is_word(change)):
+            if known and not columns and (is_span or _is_word(change)):
                 fields = (address, old, bytes_after, what, code, step, *known)
                 single.append(new(Edit, fields))
                 continue
@@ -414,7 +420,13 @@ def _edits(groups: Iterable[Iterable[Alike]], context: Context) -> Sequence[Edit
                 _, old, bytes_after, what, code, of_change, *flags = edit
                 rest = (old, bytes_after, what, code, step + of_change, *flags)
                 away = edit.address - change.address
-                if len(addresses) >= MANY:
+                if columns:  # one edit, at the address itself
+                    run = Run(new(Edit, (address, *rest)), {ADDRESS: addresses, **columns})
+                    if len(run) >= MANY:
+                        of_group.append(run)
+                    else:
+                        single += run
+                elif len(addresses) >= MANY:
                     places = sorted(address + away for address in addresses)
                     of_group.append(Run(new(Edit, (places[0], *rest)), {ADDRESS: places}))
                 else:
@@ -506,7 +518,7 @@ def _code_changes(
             what = f"{name}: {form.name} site {after or 'off'}"
             place = RemoteAddress(lot.first.address + start)
             fields = place, old, bytes_after, what, True, False, None, False
-            changes.append(new(Alike, (new(Change, fields), [place])))
+            changes.append(new(Alike, (new(Change, fields), [place], _NO_COLUMNS)))
             continue
         alike = (name, id(ways), form.head, before, left, after)
         if alike in known:
@@ -621,12 +633,16 @@ def _slot_changes(
     }
     of_new: _OfSlots = [], []
     of_others: _OfSlots = [], []
+    blank: tuple[list[_Word], list[_Word]] = [], []
     for state in _slot_states(states):
         new = bindings[state.site.slot] if bindings is not None else None
         if new is not None and new[:2] == (state.probe, state.data) and _has_rest(state, new):
             continue
         quiet = state.site.slot not in open_slots
         early = quiet and _is_new(state)
+        if early and new is not None and not state.adapter and not state.probe:
+            _add_words(blank, state.site, new)
+            continue
         data, probes = of_new if early else of_others
         change = partial(_word_change, state, quiet=quiet, early=early)
         if new is None or state.data != new.data:
@@ -637,7 +653,35 @@ def _slot_changes(
             data.append(change(SLOT_TAKES, new and new.takes, "slot.takes"))
         if new is None or state.probe != new.probe:
             probes.append(change(SLOT_PROBE, new and new.probe, "slot.probe"))
+    for changes, words in zip(of_new, blank, strict=True):
+        changes += _from_zero(words)
     return of_new, of_others
+
+
+_Word = tuple[RemoteAddress, bytes, str]
+"""Where a word is that is 0, what it becomes, and what it is."""
+
+
+def _add_words(blank: tuple[list[_Word], list[_Word]], site: Site, binding: Binding) -> None:
+    """The words of a slot that was never used, as in `_OfSlots`."""
+    name, slot = site.signature.name, site.body.slot
+    probe, data, adapter, takes = binding
+    of_data = ((SLOT_DATA, data), (SLOT_ADAPTER, adapter), (SLOT_TAKES, takes))
+    for words, known in ((blank[0], of_data), (blank[1], ((SLOT_PROBE, probe),))):
+        for offset, value in known:
+            if value:
+                word = value.to_bytes(_WORD, "little")
+                words.append((RemoteAddress(slot + offset), word, f"{name}: slot.{_HELD[offset]}"))
+
+
+def _from_zero(words: list[_Word]) -> list[Alike]:
+    """The changes of words that are 0, as one."""
+    if not words:
+        return []
+    addresses, values, whats = zip(*sorted(words), strict=True)
+    place, value, what = words[0]
+    first = Change(place, bytes(_WORD), value, what, code=False, quiet=True, early=True)
+    return [Alike(first._replace(address=addresses[0]), addresses, {NEW: values, WHAT: whats})]
 
 
 def _has_rest(state: SiteState, binding: Binding) -> bool:
@@ -688,4 +732,4 @@ def _word_change(
     after = b"" if word is None else word.to_bytes(8, "little")
     what = f"{state.site.signature.name}: {what}"
     fields = (place, before, after, what, False, quiet, None, early)
-    return new(Alike, (new(Change, fields), [place]))
+    return new(Alike, (new(Change, fields), [place], _NO_COLUMNS))
