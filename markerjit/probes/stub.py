@@ -46,6 +46,7 @@ the rounding and the masks of a fresh MXCSR, which is put back.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache, partial
@@ -131,6 +132,7 @@ MARK_SIZE = 32
 BEFORE_STUB = BEFORE + MARK_SIZE
 """Bytes of all that stands before a stub: what belongs to its fast path, and the mark."""
 _WORD, _HALF_WORD = 8, 4
+_NUMBERS_OF_SLOT, _WORDS_OF_SLOT = struct.Struct("<5Q"), struct.Struct(5 * "8s")
 _ANY_NUMBER = 0x5AFE_5107_5AFE_8000
 _ANY_HALF = 0x3C96_A500
 """Not the addresses of any slots, nor of anything else: the processor takes them for none."""
@@ -737,8 +739,10 @@ def _words_of_arena(words: tuple[tuple[int, int], ...]) -> tuple[bytes, ...]:
 def _words(slot: int) -> tuple[bytes, ...]:
     """The addresses of a slot, and of words of it, as movabs has them."""
     # SLOT_TOKEN is SLOT_UNMATCHED, and SLOT_STASH is SLOT_TAKES
-    offsets = (0, SLOT_DATA, SLOT_ADAPTER, SLOT_TOKEN, SLOT_TAKES)
-    return tuple(_word_of(slot + offset) for offset in offsets)
+    packed = _NUMBERS_OF_SLOT.pack(
+        slot, slot + SLOT_DATA, slot + SLOT_ADAPTER, slot + SLOT_TOKEN, slot + SLOT_TAKES
+    )
+    return _WORDS_OF_SLOT.unpack(packed)
 
 
 @lru_cache(_SLOTS)
