@@ -11,6 +11,7 @@ from itertools import product
 import pytest
 
 from markerjit.abi import PROBE_COUNTED
+from markerjit.arena.pack import pack
 from markerjit.errors import Reason, UnexpectedBytes
 from markerjit.memory import FakeMemory
 from markerjit.model import Body, Kind, Mode, RemoteAddress, Site
@@ -18,6 +19,7 @@ from markerjit.patch.plan import Edit, Plan, Refusal, SiteState, plan_off, plan_
 from markerjit.patch.slots import SLOT_DATA, SLOT_PROBE
 from markerjit.patch.steps import Verb
 from markerjit.quiesce.strategies import MEMBARRIER, NONE, SIGNALS, STOP, Strategy
+from markerjit.runs import MANY, Run, Runs
 from markerjit.sites.verify import code_mode
 from markerjit.x86.forms import FUNCTION, RETURN, form_with_stub
 from tests.support.calls import calls_of
@@ -532,6 +534,20 @@ def test_words_of_slots_that_were_never_used_are_written_early() -> None:
     ]
     assert [step.verb for step in on(states).steps()].index(Verb.QUIESCE) == 11
     check_every_step(on(states[:1]), states[0])
+
+
+def test_many_such_words_are_a_run_of_those_of_each_site() -> None:
+    states = [make_state(Kind.JUMP, None, site=function(number)) for number in range(MANY)]
+
+    edits = on(states).edits
+
+    assert isinstance(edits, Runs)
+    assert [isinstance(part, Run) for part in edits.parts] == [True, True, False]
+    assert Counter(edits) == Counter(edit for state in states for edit in on([state]).edits)
+    assert early_words(states) == [
+        SLOT + 64 * number + offset for offset in (SLOT_DATA, SLOT_PROBE) for number in range(MANY)
+    ]
+    assert pack(edits) == pack(tuple(edits))
 
 
 @pytest.mark.parametrize(
