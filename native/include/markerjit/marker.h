@@ -344,9 +344,20 @@ template <class Tag> constexpr decltype(Tag::text()) mj_note_text<Tag>::value;
 #define MJ_COLD __attribute__((cold));
 #endif
 
-/* ---- arguments as words of 64 bits ---- */
+/*
+ * ---- arguments as words of 64 bits ----
+ *
+ * The empty asm keeps the compiler from converting an argument ahead of the site: an extension that
+ * both the body and what follows it need is computed before both of them, for the dormant marker
+ * too. docs/decisions/0096-converted-in-the-body.md
+ */
+#define MJ_CONVERT_HERE(value) __asm__("" : "+r"(value))
+
 #ifdef __cplusplus
-template <class T> MJ_INLINE uint64_t mj_word(T value) { return static_cast<uint64_t>(value); }
+template <class T> MJ_INLINE uint64_t mj_word(T value) {
+    MJ_CONVERT_HERE(value);
+    return static_cast<uint64_t>(value);
+}
 template <class T> MJ_INLINE uint64_t mj_word(T *value) {
     return reinterpret_cast<uint64_t>(value);
 }
@@ -372,7 +383,13 @@ MJ_INLINE uint64_t mj_word(double value) {
                           mj_word((double)_Generic((arg), float                                    \
                                                    : (arg), double                                 \
                                                    : (arg), default : 0.0)),                       \
-                          (uint64_t)(arg))
+                          (uint64_t)MJ_UNCONVERTED(arg))
+#define MJ_UNCONVERTED(arg)                                                                        \
+    __extension__({                                                                                \
+        __typeof__(1 ? (arg) : (arg)) mj_unconverted_ = (arg);                                     \
+        MJ_CONVERT_HERE(mj_unconverted_);                                                          \
+        mj_unconverted_;                                                                           \
+    })
 #endif
 
 /*
