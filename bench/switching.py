@@ -7,7 +7,10 @@ it. This asks for the least of many, which other work disturbs less, and for the
 Python: threads are stopped to compare one byte that stays as it is. What is left between the two is
 ours. Nothing is asked with several threads: then the least is of the moments in which they sleep.
 
-Printed are microseconds: the least and the tenth percentile.
+Most sessions do something else between two switches, and what a switch needs has left the caches by
+then. So the same is asked after a pause, in which a MB is written.
+
+Printed are microseconds: the least, the tenth percentile and the median.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import markerjit
@@ -50,6 +54,9 @@ int main(void) {
 }
 """
 WARM = 20
+PAUSE_S = 0.002
+PAUSES = 10
+"""Of so many switches, one is made after a pause."""
 
 
 def least(work: Callable[[], object], between: Callable[[], object], times: int) -> str:
@@ -62,7 +69,19 @@ def least(work: Callable[[], object], between: Callable[[], object], times: int)
             took.append(time.perf_counter_ns() - start)
         between()
     took.sort()
-    return f"{took[0] / 1e3:6.0f} {took[times // 10] / 1e3:6.0f}"
+    return " ".join(f"{took[at] / 1e3:6.0f}" for at in (0, times // 10, times // 2))
+
+
+def in_turn(*works: Callable[[], object]) -> None:
+    """Do one thing after the other."""
+    for work in works:
+        work()
+
+
+def pause() -> None:
+    """Do something else for a moment."""
+    bytearray(b"x") * (1 << 20)
+    time.sleep(PAUSE_S)
 
 
 @contextmanager
@@ -93,16 +112,19 @@ def compare_only(session: markerjit.Session, quiescence: int) -> Callable[[], ob
 def measure(pid: int, times: int) -> Iterator[tuple[str, str]]:
     """What is measured of a process, and how long it took."""
     with markerjit.attach(pid) as session:
-        on, off = (lambda: session.on(MARKER)), (lambda: session.off(MARKER))
-        yield "on", least(on, off, times)
+        for quiesce in (None,) if pid == os.getpid() else ("stop", "membarrier", "none"):
+            on = partial(session.on, MARKER, quiesce=quiesce)
+            off = partial(session.off, MARKER, quiesce=quiesce)
+            by = f", {quiesce}" if quiesce else ""
+            off_and_pause = partial(in_turn, off, pause)
+            yield f"on{by}", least(on, off, times)
+            yield f"on{by}, after a pause", least(on, off_and_pause, times // PAUSES)
         mappings = Mappings(pid)
         count = len(read_maps(pid))
         yield f"of that: are {count} mappings as they were", least(mappings.now, int, times)
         if pid != os.getpid():
-            yield (
-                "stop, compare a byte, resume",
-                least(compare_only(session, native.STOP), int, times),
-            )
+            stopping = compare_only(session, native.STOP)
+            yield "stop, compare a byte, resume", least(stopping, int, times)
 
 
 def main() -> None:
@@ -120,7 +142,7 @@ def main() -> None:
                 process.kill()
         ctypes.CDLL(os.fspath(library))
         own = list(measure(os.getpid(), options.times))
-    print("one site, microseconds: least, tenth percentile")
+    print("one site, microseconds: least, tenth percentile, median")
     for where, measured in ("another process", rows), ("our own", own):
         for name, times in measured:
             print(f"{where:16} {name:38} {times}")

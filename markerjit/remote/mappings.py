@@ -50,11 +50,3 @@ def are_told(mapped: bytes, places: Iterable[tuple[int, int, int, int]]) -> bool
     return list(places) == [
         (start, end, offset, inode) for start, end, _, offset, inode, _, _ in each
     ]
-
-
-def are_as_seen(maps: int, seen: bytes, kind: int = 0) -> bool:
-    """Whether the mappings are as `Mappings.now` has told of the process whose /proc/PID/maps is
-    open as `maps`: to open it takes as long as to ask for some. With a `kind` only mappings with
-    these permissions are compared: CODE, or SHARED_CODE, as arenas are."""
-    count = len(seen) // ctypes.sizeof(native.NativeMapping)
-    return bool(native.library().mj_mapped_as(maps, seen, count, kind))

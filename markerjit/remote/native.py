@@ -142,7 +142,7 @@ class NativeTarget(ctypes.Structure):
         ("trap", ctypes.c_uint64),
         ("seen_trap", ctypes.c_uint64),
         ("is_private", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
+        ("is_registered", ctypes.c_int32),
         ("slots", ctypes.c_uint64),
         ("slots_size", ctypes.c_uint64),
     ]
@@ -235,6 +235,32 @@ class Loads(ctypes.Structure):
     _fields_ = [("loaded", ctypes.c_uint64), ("unloaded", ctypes.c_uint64)]
 
 
+class NativePlace(ctypes.Structure):
+    """struct mj_place."""
+
+    _fields_ = [
+        ("file", ctypes.c_int32),
+        ("size", ctypes.c_uint32),
+        ("offset", ctypes.c_uint64),
+        ("bytes", ctypes.c_char_p),
+    ]
+
+
+class NativeBefore(ctypes.Structure):
+    """struct mj_before."""
+
+    _fields_ = [
+        ("pidfd", ctypes.c_int32),
+        ("maps", ctypes.c_int32),
+        ("kind", ctypes.c_uint64),
+        ("mapped", ctypes.c_char_p),
+        ("mapped_count", ctypes.c_uint32),
+        ("place_count", ctypes.c_uint32),
+        ("loads", ctypes.POINTER(Loads)),
+        ("places", ctypes.POINTER(NativePlace)),
+    ]
+
+
 class Report(ctypes.Structure):
     """struct mj_report."""
 
@@ -297,8 +323,8 @@ def library() -> ctypes.CDLL:
     loaded.mj_follows.argtypes = [ctypes.c_int32]
     loaded.mj_mappings.argtypes = [ctypes.c_int32, ctypes.POINTER(NativeMapping), u32]
     loaded.mj_mappings.restype = ctypes.c_int64
-    loaded.mj_mapped_as.argtypes = [ctypes.c_int32, ctypes.c_char_p, u32, u64]
-    loaded.mj_mapped_as.restype = ctypes.c_int
+    loaded.mj_is_as_before.argtypes = [ctypes.POINTER(NativeBefore)]
+    loaded.mj_is_as_before.restype = ctypes.c_int
     loaded.mj_own_loads.argtypes = [ctypes.POINTER(Loads)]
     loaded.mj_own_loads.restype = None
     patches = ctypes.POINTER(PatchEntry)

@@ -12,8 +12,8 @@ under the lock, whether that is still the same:
        deadline, no aggregate, no probe in C, and no marker more than before. The table of patches
        has changed by our own breakpoints alone, and that of a parent's arena not at all
     4  the rings are as they were, and so are the markers' entries, but for what switches write
-    5  breakpoints that are to be removed are ours, and a thread can be borrowed that is asked for
-       their handler
+    5  breakpoints that are to be removed are ours, and a thread can be borrowed where one is: to be
+       asked for their handler, or to make the fences
     6  heads and slots: the native part compares them before it writes, and where they are mapped
 
 The rest is as in any switch (switch.py): the pages that could be read are forgotten, the edits are
@@ -47,19 +47,21 @@ from markerjit.arena.entry_runs import EntryRun
 from markerjit.arena.journal import Journal
 from markerjit.arena.markers import Switched, runs
 from markerjit.arena.readable import forget_pages
+from markerjit.arena.store import FileStore
 from markerjit.errors import MarkerError, NotPermitted, Refused, UnexpectedBytes
 from markerjit.model import Edit
 from markerjit.patch.apply import Applied, apply
 from markerjit.patch.prepared import Prepared
 from markerjit.proc.cgroup import frozen_by
 from markerjit.proc.owner import NOBODY, from_entry
-from markerjit.remote import native
-from markerjit.remote.mappings import CODE, SHARED_CODE, are_as_seen
+from markerjit.remote.before import Before, Place
+from markerjit.remote.mappings import CODE, SHARED_CODE
 from markerjit.session.target import Seen
 from markerjit.session.turn import Turn, Turns
 
 _MOST_MARKERS = 4096
 """Their entries are read and written whole."""
+_WORD = 8
 _CHANGING = (
     (Control.patches_changed.offset, Control.units_used.offset),
     (
@@ -85,8 +87,6 @@ def again(turn: Turn, turns: Turns, arena: Arena, prepared: Prepared) -> Again |
     has_traps = bool(plan.traps or plan.untraps or prepared.planted)
     if turn.target.own and (has_traps or seen.opened):
         return None
-    if plan.strategy.borrows and not turn.target.own:  # a thread that has to run
-        return None
     control = arena.control.now()
     if plan.traps and not (plan.strategy.stops and control.trap_installed == TRAP_INSTALLED):
         return None
@@ -98,7 +98,14 @@ def again(turn: Turn, turns: Turns, arena: Arena, prepared: Prepared) -> Again |
         return None
     if not _are_plain(arena, prepared.switched):
         return None
+    if arena.store.read(_limit_at(arena), _WORD) == NO_LIMIT.to_bytes(_WORD, "little"):
+        return None
     return Again(turn, turns, arena, prepared)
+
+
+def _limit_at(arena: Arena) -> int:
+    """Where the limit of the first ring is: there is none while another controller reads."""
+    return arena.geometry.head_offset(0) + RING_LIMIT
 
 
 def _are_plain(arena: Arena, switched: Mapping[int, Switched]) -> bool:
@@ -126,20 +133,27 @@ class Again:
         self._prepared = prepared
         self._objects, self._opened = turn.seen.objects, turn.seen.opened
         self._tables = turn.target.tables()
-        self._loads = turns.loads
-        self._asks_for_trap = bool(prepared.plan.traps)
-        self._process = turn.native_target(prepared.mapped, borrowing=self._asks_for_trap)
+        asks_for_trap = bool(prepared.plan.traps)
+        self._borrows = asks_for_trap or (prepared.plan.strategy.borrows and not turn.target.own)
+        self._process = turn.native_target(prepared.mapped, borrowing=self._borrows)
         self._process.is_private = True
-        if self._asks_for_trap:
+        self._process.is_registered = turns.is_registered
+        if asks_for_trap:
             self._process.needs_sigtrap = True
             self._process.trap, self._process.seen_trap = arena.trap_places
         self._journal = Journal(arena)
-        self._limit_at = arena.geometry.head_offset(0) + RING_LIMIT
         self._runs = [
             (EntryRun(arena, run), [prepared.switched[marker].mode for marker in run])
             for run in runs(prepared.switched)
         ]
-        self._control = self._control_now()
+        own, memory = turn.target.own, turn.target.memory
+        self._before = Before(
+            memory.maps_fileno(),
+            SHARED_CODE if own else CODE,
+            pidfd=memory.pidfd,
+            loads=turns.loads if own else b"",
+            places=_places(turn, arena),
+        )
         self._parts = [run.parts(run.read()) for run, _ in self._runs]
 
     def make(self) -> Applied | None:
@@ -190,23 +204,13 @@ class Again:
 
     def _entries_if_same(self, seen: Seen) -> list[bytes] | None:
         """The markers' entries, where all is as it was."""
-        target, arena = self._target, self._arena
-        is_known = seen.objects is self._objects and seen.arenas.own is arena
+        is_known = seen.objects is self._objects and seen.arenas.own is self._arena
         if not is_known or seen.mapped is None or seen.opened is not self._opened:
             return None
-        if seen.arenas.unfinished or not target.memory.alive():
-            return None
-        if target.own and native.own_loads() != self._loads:
-            return None
-        kind = SHARED_CODE if target.own else CODE
-        if not are_as_seen(target.memory.maps_fileno(), seen.mapped, kind):
+        if seen.arenas.unfinished or not self._before.is_now(seen.mapped):
             return None
         self._turns.check_filters()
-        if self._turns.has_filters or self._control_now() != self._control:
-            return None
-        if arena.store.read(self._limit_at, 8) == NO_LIMIT.to_bytes(8, "little"):
-            return None
-        if not self._has_its_breakpoints():
+        if self._turns.has_filters or not self._has_its_breakpoints():
             return None
         entries = [run.read() for run, _ in self._runs]
         parts = [run.parts(of_run) for (run, _), of_run in zip(self._runs, entries, strict=True)]
@@ -219,10 +223,18 @@ class Again:
             return False
         if not self._arena.patches.have_planted(self._prepared.planted):
             return False
-        return not (self._asks_for_trap and frozen_by(self._target.pid))
+        return not (self._borrows and frozen_by(self._target.pid))
 
-    def _control_now(self) -> tuple[bytes, ...]:
-        block = self._arena.store.read(CONTROL, ctypes.sizeof(Control))
-        starts = (0, *(end for _, end in _CHANGING))
-        ends = (*(start for start, _ in _CHANGING), len(block))
-        return tuple(block[start:end] for start, end in zip(starts, ends, strict=True))
+
+def _places(turn: Turn, arena: Arena) -> list[Place]:
+    """The control block of an arena, but for what switches leave there, and the limit of its first
+    ring."""
+    starts = (0, *(end for _, end in _CHANGING))
+    ends = (*(start for start, _ in _CHANGING), ctypes.sizeof(Control))
+    spans = [(CONTROL + start, end - start) for start, end in zip(starts, ends, strict=True)]
+    spans.append((_limit_at(arena), _WORD))
+    store = arena.store
+    is_file = isinstance(store, FileStore)
+    file = store.fileno() if isinstance(store, FileStore) else turn.target.memory.fileno()
+    base = 0 if is_file else arena.base
+    return [Place(file, base + offset, store.read(offset, size)) for offset, size in spans]

@@ -425,7 +425,9 @@ class Switcher:
             if asks_for_trap:
                 target.trap, target.seen_trap = arena.trap_places
         journal = Journal(arena) if arena else None
-        return apply(plan, target, journal, packed, changes, partial(self._copies, turn))
+        applied = apply(plan, target, journal, packed, changes, partial(self._copies, turn))
+        self.turns.is_registered |= plan.strategy.borrows and not turn.target.own
+        return applied
 
     @staticmethod
     def _copies(turn: Turn, edit: Edit) -> Mapping[int, int]:

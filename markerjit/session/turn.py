@@ -60,8 +60,10 @@ class Turn:
         filters: Filters,
         *,
         left_paused: bool = False,
+        is_registered: bool = False,
     ) -> None:
         self.left_paused = left_paused
+        self._is_registered = is_registered
         self._target = target
         self._gadgets = gadgets
         self._filters = filters
@@ -109,6 +111,7 @@ class Turn:
             # All threads, however lately they were asked: a filter would kill the borrowed one.
             self._filters.check(set())
             process.syscall_ret, process.sigreturn, process.pop_rax_ret = self._gadgets()
+            process.is_registered = self._is_registered
         self._filters.tell(process)
         return process
 
@@ -127,7 +130,9 @@ class Turn:
 
 class Turns:
     """The turns of one target, one after the other; with what may be kept from one to the next.
-    `loads` says which objects our own process had loaded before the look of the last one."""
+    `loads` says which objects our own process had loaded before the look of the last one, and
+    `is_registered` that another one has registered for fences: it stays so as long as it runs its
+    program."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -138,6 +143,7 @@ class Turns:
         self._mappings: Mappings | None = None
         self._looks = 0
         self.loads = b""
+        self.is_registered = False
 
     @contextmanager
     def take(self, *, repairing: bool = False, stepping: bool = False) -> Iterator[Turn]:
@@ -160,7 +166,10 @@ class Turns:
             with target.known():
                 self._check_threads()
             left_paused = not stepping and self._judge_journal(repairing=repairing)
-            turn = Turn(target, self.gadgets, self._filters, left_paused=left_paused)
+            turn = Turn(
+                target, self.gadgets, self._filters,
+                left_paused=left_paused, is_registered=self.is_registered,
+            )  # fmt: skip
             try:
                 with self._explained():
                     yield turn

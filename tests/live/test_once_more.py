@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,12 +16,13 @@ import pytest
 import markerjit
 from markerjit.arena.store import FileStore
 from markerjit.errors import NotPermitted, Refused
+from markerjit.remote import native
 from markerjit.remote.calls import SYS_MMAP, SYS_MPROTECT, Call
 from markerjit.remote.mappings import Mappings
 from markerjit.session.turn import Turns
 from tests.support.calls import calls_of
 from tests.support.code_bytes import code_of
-from tests.support.processes import text_of
+from tests.support.processes import state_of, text_of
 from tests.support.timing import wait_until
 
 pytestmark = [
@@ -32,7 +34,7 @@ pytestmark = [
 
 LOOP = "truth_loop"
 SEIZE = "import ctypes, sys; ctypes.CDLL(None).ptrace(0x4206, int(sys.argv[1]), 0, 0); input()"
-MOST_CALLS = 240
+MOST_CALLS = 190
 """Of functions, of Python and of C, in a switch; an ordinary one that is prepared has 900."""
 
 
@@ -59,7 +61,10 @@ def switched_thrice(pid: int) -> Iterator[markerjit.Session]:
         yield session
 
 
-def test_it_takes_no_turn_and_does_the_same(target: Callable, turns: list[Turns]) -> None:
+@pytest.mark.parametrize("quiesce", [None, "membarrier", "none"])
+def test_it_takes_no_turn_and_does_the_same(
+    target: Callable, turns: list[Turns], quiesce: str | None
+) -> None:
     program = target("truth_process")
     with markerjit.attach(program.pid) as session:
         (name,) = {marker.name for marker in session.statistics()}
@@ -67,11 +72,11 @@ def test_it_takes_no_turn_and_does_the_same(target: Callable, turns: list[Turns]
         for number in range(6):
             if number == 3:
                 turns.clear()
-            session.on(name)
+            session.on(name, quiesce=quiesce)
             program.command(f"pass {number}")
             marker = session.statistics(name, look=False)[0]
             seen.append((str(marker.mode), marker.hits))
-            session.off(name)
+            session.off(name, quiesce=quiesce)
             program.command("pass 1")
             assert not session.statistics(name, look=False)[0].mode
 
@@ -269,6 +274,53 @@ def test_any_other_argument_takes_a_turn(target: Callable, turns: list[Turns]) -
         session.off(LOOP, force=True)
 
     assert len(turns) == 2
+
+
+def test_a_process_is_asked_to_register_for_fences_by_the_first_switch_alone(
+    target: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = target("truth_threads", "1")
+    registered: list[int] = []
+
+    class RecordingPart:
+        """The native part, and what it was given of the process."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(native_part, name)
+
+        def mj_apply(self, process: native.NativeTarget, *arguments: object) -> int:
+            registered.append(process.is_registered)
+            return int(native_part.mj_apply(process, *arguments))
+
+    native_part = native.library()
+    monkeypatch.setattr(native, "library", RecordingPart)
+    with markerjit.attach(program.pid) as session:
+        for _ in range(4):
+            session.on(LOOP, quiesce="membarrier")
+            session.off(LOOP, quiesce="membarrier")
+    with markerjit.attach(program.pid) as session:
+        session.on(LOOP, quiesce="membarrier")
+        session.off(LOOP)
+
+    assert registered[:8] == [0] + [1] * 7
+    assert registered[8:] == [0, 0]
+
+
+def test_a_process_that_is_stopped_is_refused_as_by_an_ordinary_switch(target: Callable) -> None:
+    program = target("truth_threads", "1")
+    with markerjit.attach(program.pid) as session:
+        for _ in range(3):
+            session.on(LOOP, quiesce="membarrier")
+            session.off(LOOP, quiesce="membarrier")
+        os.kill(program.pid, signal.SIGSTOP)
+        wait_until(lambda: state_of(program.pid) == "T", "the stop")
+
+        with pytest.raises(Refused, match="is stopped"):
+            session.on(LOOP, quiesce="membarrier")
+
+        os.kill(program.pid, signal.SIGCONT)
+        session.on(LOOP, quiesce="membarrier")
+        assert [str(marker.mode) for marker in session.status(LOOP)] == ["jump"]
 
 
 def test_another_controller_that_records_is_in_the_way(target: Callable) -> None:

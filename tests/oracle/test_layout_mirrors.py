@@ -69,6 +69,8 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_journal": abi.JournalHead,
     "mj_edit": abi.EditEntry,
     "mj_target": native.NativeTarget,
+    "mj_place": native.NativePlace,
+    "mj_before": native.NativeBefore,
     "mj_known": native.KnownThread,
     "mj_move": native.Move,
     "mj_range": native.Range,

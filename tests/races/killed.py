@@ -267,7 +267,7 @@ class _PointedLibrary:
         self.mj_race = loaded.mj_race
         self.mj_follows = loaded.mj_follows
         self.mj_mappings = loaded.mj_mappings
-        self.mj_mapped_as = loaded.mj_mapped_as
+        self.mj_is_as_before = loaded.mj_is_as_before
         for name in ("create", "destroy", "enter", "mark", "changed", "write"):
             setattr(self, f"mj_patches_{name}", getattr(loaded, f"mj_patches_{name}"))
 

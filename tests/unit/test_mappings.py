@@ -13,7 +13,8 @@ import pytest
 from markerjit.memory import read_maps
 from markerjit.remote import mappings as module
 from markerjit.remote import native
-from markerjit.remote.mappings import SHARED_CODE, Mappings, are_as_seen, are_told
+from markerjit.remote.before import Before
+from markerjit.remote.mappings import SHARED_CODE, Mappings, are_told
 from markerjit.remote.native import NativeMapping
 from tests.support.programs import ROOT
 
@@ -92,11 +93,11 @@ def test_what_was_seen_is_compared(mappings: Mappings, maps: int, code: bool) ->
     seen = mappings.now()
     assert seen is not None
 
-    before = are_as_seen(maps, seen, SHARED_CODE if code else 0)
+    before = Before(maps, SHARED_CODE if code else 0).is_now(seen)
     area = mmap.mmap(-1, PAGES, prot=protection, flags=mmap.MAP_SHARED)
-    mapped = are_as_seen(maps, seen, SHARED_CODE if code else 0)
+    mapped = Before(maps, SHARED_CODE if code else 0).is_now(seen)
     area.close()
-    after = are_as_seen(maps, seen, SHARED_CODE if code else 0)
+    after = Before(maps, SHARED_CODE if code else 0).is_now(seen)
 
     assert (before, mapped, after) == (True, False, True)
 
@@ -108,8 +109,8 @@ def test_of_shared_code_no_other_mapping_is_asked(mappings: Mappings, maps: int)
 
     for protection, flags in ((mmap.PROT_READ, mmap.MAP_SHARED), (code, mmap.MAP_PRIVATE)):
         with mmap.mmap(-1, PAGES, prot=protection, flags=flags | mmap.MAP_ANONYMOUS):
-            assert are_as_seen(maps, seen, SHARED_CODE)
-            assert not are_as_seen(maps, seen)
+            assert Before(maps, SHARED_CODE).is_now(seen)
+            assert not Before(maps).is_now(seen)
 
 
 def test_one_that_was_seen_and_has_gone_is_missed(mappings: Mappings, maps: int) -> None:
@@ -117,8 +118,8 @@ def test_one_that_was_seen_and_has_gone_is_missed(mappings: Mappings, maps: int)
         seen = mappings.now()
     assert seen is not None
 
-    assert not are_as_seen(maps, seen, SHARED_CODE)
-    assert not are_as_seen(maps, seen)
+    assert not Before(maps, SHARED_CODE).is_now(seen)
+    assert not Before(maps).is_now(seen)
 
 
 def test_an_object_that_is_loaded_and_unloaded_is_counted() -> None:

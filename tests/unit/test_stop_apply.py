@@ -105,6 +105,24 @@ def test_all_edits_are_written_and_nothing_else(
     assert bool(pages.report.borrowed) == (quiescence == native.MEMBARRIER)
 
 
+def test_a_process_registers_for_fences_once(child: Waiting) -> None:
+    """Where it is said to have done so, and has not, the first fence fails and all is undone."""
+    pages = Pages(child)
+    edits = pages.edits()
+    back = [edit._replace(old=edit.new, new=edit.old) for edit in edits]
+
+    child.target.is_registered = 1
+    assert pages.apply(edits, native.MEMBARRIER) == native.NOT_SYNCED
+    assert pages.report.error == errno.EPERM
+    assert [pages.content(page) for page in range(COUNT)] == [bytes(PAGE)] * COUNT
+
+    child.target.is_registered = 0
+    assert pages.apply(edits, native.MEMBARRIER) == native.OK
+    child.target.is_registered = 1
+    assert pages.apply(back, native.MEMBARRIER) == native.OK
+    assert [pages.content(page) for page in range(COUNT)] == [bytes(PAGE)] * COUNT
+
+
 @pytest.mark.parametrize("size", [2, 5, 16])
 def test_spans_are_written_while_all_threads_stand(child: Waiting, size: int) -> None:
     pages = Pages(child)

@@ -225,10 +225,14 @@ static int fence_by_borrowed(void *argument) {
     return (int)result;
 }
 
-/* Once in the life of a process it has to say that it will want this; it may be said again. */
+/* Once in the life of a process it has to say that it will want this, before anything is written.
+   It may be said again. */
 static int register_borrowed(struct borrowed *borrowed) {
     static const uint64_t wanted[6] = {MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE};
     int64_t result;
+
+    if (borrowed->target->is_registered)
+        return MJ_OK;
     const int status = borrow_call(borrowed, SYS_membarrier, wanted, &result);
 
     if (status != MJ_OK || !result)

@@ -15,10 +15,10 @@
  *      our registers for those of an interrupted call, and PTRACE_SYSCALL through entry and exit.
  *      Not PTRACE_SINGLESTEP: its SIGTRAP would reset a blocked or ignored action of the target
  *   6  PTRACE_INTERRUPT and continue: it stops again before any instruction, at the same place in
- *      the kernel as in 1, so that with the old registers an interrupted call is restarted as usual
- *   7  old signal mask
- *   8  old registers
- *   9  what was in the place of the frame
+ *      the kernel as in 1, so that with the old registers an interrupted call is restarted as
+ * usual. A thread that was in no call of its own has none to be restarted, and goes on from where
+ * our last call has ended: to stop it once more would be for nothing 7  old signal mask 8  old
+ * registers 9  what was in the place of the frame
  *
  * When we are killed, the kernel lets the thread go. From 3 to 8 it then finishes the call that it
  * is in, and the frame brings it back, signal mask included: so 3 comes before 4, and 7 before 8.
@@ -137,7 +137,8 @@ static int has_gadgets(const struct mj_target *target) {
 }
 
 /* How many seccomp filters a thread has; where the kernel does not count them (before Linux 5.9)
-   its mode, which is 0 without any. UINT32_MAX, which is never known, for strict mode. */
+   its mode, which is 0 without any. UINT32_MAX, which is never known, for strict mode, and where
+   the process has no such thread: the number is another process's by now. */
 static uint32_t filters_of(pid_t pid, pid_t tid) {
     char path[64], text[4096];
 
@@ -171,12 +172,12 @@ static int has_known_filters(const struct mj_target *target, pid_t tid) {
 
 /* 1 */
 static int may_borrow(const struct mj_target *target, struct stopped_thread *thread) {
-    if (is_dead(target->pid, thread->tid)) /* the number is another process's thread by now */
+    if (!has_known_filters(target, thread->tid))
         return MJ_NO_THREAD;
     if (thread->regs.cs != CODE_64)
         return MJ_NOT_64_BIT;
-    if (!thread->plain || !has_known_filters(target, thread->tid) || !has_gadgets(target) ||
-        is_in_scratch(target, thread->regs.rsp) || !leave_sequence(target->mem_fd, thread))
+    if (!thread->plain || !has_gadgets(target) || is_in_scratch(target, thread->regs.rsp) ||
+        !leave_sequence(target->mem_fd, thread))
         return MJ_NO_THREAD;
     return MJ_OK;
 }
@@ -325,7 +326,7 @@ static void prepare(const struct mj_target *target, int alone, struct borrowed *
                     struct mj_report *report) {
     borrowed->target = target;
     borrowed->report = report;
-    borrowed->adrift = 0;
+    borrowed->adrift = borrowed->at_exit = 0;
     borrowed->pause_ns = 0;
     borrowed->alone = alone;
     memset(&borrowed->others, 0, sizeof borrowed->others);
@@ -418,6 +419,7 @@ int borrow_call(struct borrowed *borrowed, uint64_t number, const uint64_t args[
     const pid_t tid = borrowed->stopped.threads[0].tid;
     struct user_regs_struct regs = on_frame(borrowed, number, args);
 
+    borrowed->at_exit = 0;
     if (ptrace(PTRACE_SETREGS, tid, 0, &regs))
         return MJ_GONE;
     MJ_RACE("borrow: call");
@@ -431,8 +433,21 @@ int borrow_call(struct borrowed *borrowed, uint64_t number, const uint64_t args[
     if (ptrace(PTRACE_GETREGS, tid, 0, &regs))
         return MJ_GONE;
     MJ_RACE("borrow: exit");
+    borrowed->at_exit = 1;
     *result = (int64_t)regs.rax;
     return MJ_OK;
+}
+
+/* 6. From the end of a call the kernel takes the registers as they are: it begins a call again only
+   where orig_rax says that there is one. */
+static int stop_again(struct borrowed *borrowed) {
+    const struct stopped_thread *thread = &borrowed->stopped.threads[0];
+
+    if (borrowed->at_exit && (int64_t)thread->regs.orig_rax < 0)
+        return MJ_OK;
+    if (ptrace(PTRACE_INTERRUPT, thread->tid, 0, 0))
+        return MJ_GONE;
+    return run_to(borrowed, PTRACE_CONT, INTERRUPT_STOP);
 }
 
 /* 6 to 9 */
@@ -441,9 +456,7 @@ static int give_back(struct borrowed *borrowed) {
 
     if (borrowed->adrift)
         return MJ_BUSY;
-    if (ptrace(PTRACE_INTERRUPT, thread->tid, 0, 0))
-        return MJ_GONE;
-    const int status = run_to(borrowed, PTRACE_CONT, INTERRUPT_STOP); /* 6 */
+    const int status = stop_again(borrowed); /* 6 */
 
     if (status != MJ_OK)
         return status;

@@ -16,6 +16,7 @@ struct borrowed {
     int in_scratch;              /* otherwise on its own stack */
     uint64_t mask;
     int adrift;        /* it did not come back from a call in time, and finds its own way */
+    int at_exit;       /* it stands where its last call has ended */
     uint64_t pause_ns; /* before the first look whether it stands: 0 where we spin instead */
 };
 

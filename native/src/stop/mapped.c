@@ -234,7 +234,7 @@ static int next_mapping(int maps, uint64_t flags, uint64_t address, struct query
     return ioctl(maps, QUERY, found) == 0;
 }
 
-int mj_mapped_as(int32_t maps, const struct mj_mapping *seen, uint32_t count, uint64_t kind) {
+int mapped_as(int maps, const struct mj_mapping *seen, uint32_t count, uint64_t kind) {
     struct query query = {.end = 0};
     int same = 1;
 

@@ -19,6 +19,10 @@ int still_mapped(const struct mj_target *target, int maps, struct mj_report *rep
    MJ_ERRNO with ENOTTY or EINVAL where the kernel does not answer for one address. */
 int mapping_at(int maps, uint64_t address, struct mj_mapping *found, struct mj_report *report);
 
+/* Whether those of these mappings that have all permissions of `kind` are all of that kind that the
+   process has now. `maps` is of maps_open. 0 where the kernel does not answer for one mapping. */
+int mapped_as(int maps, const struct mj_mapping *seen, uint32_t count, uint64_t kind);
+
 /* Whether the kernel has put code of this name into the process, or does not tell. */
 int has_mapping(const struct mj_target *target, const char *name);
 

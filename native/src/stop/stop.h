@@ -70,7 +70,7 @@ struct mj_target {
     uint64_t trap;       /* MJ_STOP: the handler that SIGTRAP has to have still; 0: not asked */
     uint64_t seen_trap;  /* room for the answer, a struct sigaction of the kernel, in the target */
     int32_t is_private;  /* MJ_STOP: these edits were written before, so the pages are its own */
-    int32_t reserved;
+    int32_t is_registered; /* MJ_MEMBARRIER: the process has said before that it wants fences */
     uint64_t slots, slots_size; /* MJ_STOP: of the arena, or 0 bytes. No other process has them */
 };
 
@@ -347,18 +347,41 @@ struct mj_mapping {
    Linux 6.11), or not of this process. */
 MJ_EXPORT int64_t mj_mappings(int32_t pid, struct mj_mapping *found, uint32_t most);
 
-/* Whether those of these `count` mappings that have all permissions of `kind`, as mj_mappings found
-   them, are all of that kind that the process has now whose /proc/PID/maps is open as `maps`. 0
-   where the kernel does not tell, and after the process has executed another program. */
-MJ_EXPORT int mj_mapped_as(int32_t maps, const struct mj_mapping *seen, uint32_t count,
-                           uint64_t kind);
-
 /* How many objects were loaded into our own process, and unloaded, up to now. */
 struct mj_loads {
     uint64_t loaded, unloaded;
 };
 
 MJ_EXPORT void mj_own_loads(struct mj_loads *loads);
+
+/* Bytes at an offset of an open file. */
+struct mj_place {
+    int32_t file;
+    uint32_t size;
+    uint64_t offset;
+    const char *bytes;
+};
+
+/*
+ * A process as it was. It lives, which is not asked with a pidfd below 0. Those of the `mapped`
+ * mappings that have all permissions of `kind`, as mj_mappings found them, are all of that kind
+ * that the process has whose /proc/PID/maps is open as `maps`. Our own process has loaded, and
+ * unloaded, as many objects; NULL: not asked. Files have these bytes.
+ */
+struct mj_before {
+    int32_t pidfd;
+    int32_t maps;
+    uint64_t kind;
+    const char *mapped; /* struct mj_mapping */
+    uint32_t mapped_count;
+    uint32_t place_count;
+    const struct mj_loads *loads;
+    const struct mj_place *places;
+};
+
+/* Whether a process is as it was. 0 also where the kernel does not tell its mappings one by one
+   (before Linux 6.11), and after it has executed another program. */
+MJ_EXPORT int mj_is_as_before(const struct mj_before *before);
 
 /* The time stamp counter and CLOCK_MONOTONIC in nanoseconds at the same moment, as close as eight
    tries get them. */

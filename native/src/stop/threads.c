@@ -119,7 +119,8 @@ static char state_of(pid_t pid, pid_t tid) {
     return name_end && name_end[1] == ' ' && name_end[2] ? name_end[2] : 'X';
 }
 
-int is_dead(pid_t pid, pid_t tid) { return strchr("ZX", state_of(pid, tid)) != NULL; }
+/* Whether a thread of this process has ended, or never was one of it. */
+static int is_dead(pid_t pid, pid_t tid) { return strchr("ZX", state_of(pid, tid)) != NULL; }
 
 static int seize(struct stopped *stopped, pid_t tid, struct mj_report *report) {
     if (stopped->count == stopped->room) {

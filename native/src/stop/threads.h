@@ -67,9 +67,6 @@ int stop_all(const struct mj_target *target, struct stopped *stopped, struct mj_
 int stop_one(const struct mj_target *target, pid_t tid, struct stopped *stopped,
              struct mj_report *report);
 
-/* Whether a thread of this process has ended, or never was one of it. */
-int is_dead(pid_t pid, pid_t tid);
-
 /* Whether a thread with these registers stands in an interrupted system call that the kernel may
    begin again: then it goes on SYSCALL_SIZE bytes before its instruction pointer. */
 int begins_call_again(const struct user_regs_struct *regs);
