@@ -31,7 +31,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from markerjit.abi import (
     CONTROL,
@@ -62,16 +62,13 @@ from markerjit.session.turn import Turn, Turns
 _MOST_MARKERS = 4096
 """Their entries are read and written whole."""
 _WORD = 8
-_CHANGING = (
-    (Control.patches_changed.offset, Control.units_used.offset),
-    (
-        Control.journal.offset + JournalHead.state.size,
-        Control.journal.offset + ctypes.sizeof(JournalHead),
-    ),
+_TABLE = (Control.patches_changed.offset, Control.units_used.offset)
+"""How often the table of patches was changed, in the control block."""
+_JOURNAL = (
+    Control.journal.offset + JournalHead.state.size,
+    Control.journal.offset + ctypes.sizeof(JournalHead),
 )
-"""What our own switches leave in the control block: how often the table of patches was changed,
-which is asked for itself, and what stands in the journal behind the word that says that it is
-empty."""
+"""What stands there in the journal behind the word that says that it is empty."""
 
 
 def again(turn: Turn, turns: Turns, arena: Arena, prepared: Prepared) -> Again | None:
@@ -132,7 +129,9 @@ class Again:
         self._arena = arena
         self._prepared = prepared
         self._objects, self._opened = turn.seen.objects, turn.seen.opened
-        self._tables = turn.target.tables()
+        # In our own process breakpoints take a turn: no switch made here changes the table there.
+        tables = turn.target.tables()
+        self._tables = () if turn.target.own and len(tables) == 1 else tables
         asks_for_trap = bool(prepared.plan.traps)
         self._borrows = asks_for_trap or (prepared.plan.strategy.borrows and not turn.target.own)
         self._process = turn.native_target(prepared.mapped, borrowing=self._borrows)
@@ -152,7 +151,7 @@ class Again:
             SHARED_CODE if own else CODE,
             pidfd=memory.pidfd,
             loads=turns.loads if own else b"",
-            places=_places(turn, arena),
+            places=_places(turn, arena, (_JOURNAL,) if not self._tables else (_TABLE, _JOURNAL)),
         )
         self._parts = [run.parts(run.read()) for run, _ in self._runs]
 
@@ -219,18 +218,18 @@ class Again:
     def _has_its_breakpoints(self) -> bool:
         """Whether the table of patches has the heads that it had, and says of those breakpoints
         that they are ours which are in the code; and whether a borrowed thread would run."""
-        if self._target.tables() != self._tables:
+        if self._tables and self._target.tables() != self._tables:
             return False
         if not self._arena.patches.have_planted(self._prepared.planted):
             return False
         return not (self._borrows and frozen_by(self._target.pid))
 
 
-def _places(turn: Turn, arena: Arena) -> list[Place]:
+def _places(turn: Turn, arena: Arena, besides: Sequence[tuple[int, int]]) -> list[Place]:
     """The control block of an arena, but for what switches leave there, and the limit of its first
     ring."""
-    starts = (0, *(end for _, end in _CHANGING))
-    ends = (*(start for start, _ in _CHANGING), ctypes.sizeof(Control))
+    starts = (0, *(end for _, end in besides))
+    ends = (*(start for start, _ in besides), ctypes.sizeof(Control))
     spans = [(CONTROL + start, end - start) for start, end in zip(starts, ends, strict=True)]
     spans.append((_limit_at(arena), _WORD))
     store = arena.store

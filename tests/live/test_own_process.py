@@ -174,6 +174,34 @@ def test_an_object_that_is_loaded_meanwhile_is_seen_by_a_switch_that_comes_again
     )
 
 
+def test_breakpoints_in_between_are_for_a_turn_to_judge(libraries: dict[str, Path]) -> None:
+    run_own(
+        libraries["jump"],
+        """
+        from markerjit.session.turn import Turns
+
+        taken = []
+        take = Turns.take
+        Turns.take = lambda self, **options: taken.append(self) or take(self, **options)
+        with markerjit.attach() as session:
+            for mode in ("jump", "int3") * 3:
+                session.on("own_call", mode=mode)
+                library.own_call(1)
+                session.off("own_call")
+            assert session.status("own_call")[0].total == 6
+            taken.clear()
+            session.on("own_call", mode="jump")
+            assert taken
+            session.off("own_call")
+            for _ in range(4):
+                taken.clear()
+                session.on("own_call", mode="jump")
+                session.off("own_call")
+            assert not taken
+        """,
+    )
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_arguments_are_evaluated_only_while_the_marker_is_on(
     libraries: dict[str, Path], mode: str
