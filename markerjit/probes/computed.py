@@ -8,7 +8,8 @@ at before, and floats are computed under the usual MXCSR, whatever the program h
 
 Texts, memory and the clock are read by the runtime, by way of gates that change rax, rdi, r10 and
 r11. What it is asked of texts stands behind the code. A text that is compared with a constant, or
-with another one, is looked at by the code itself where that is simple (compared.py, alike.py).
+with another one, is looked at by the code itself where that is simple (compared.py, alike.py), and
+so is one whose length is asked for, or in which a constant is searched (searched.py).
 
 What this does not do: the code around an expression, which keeps registers (question.py).
 """
@@ -23,6 +24,7 @@ from markerjit.errors import Unsupported
 from markerjit.probes.alike import Alike
 from markerjit.probes.asked_texts import TextArgument, encoded, texts_in_memory
 from markerjit.probes.compared import Comparison
+from markerjit.probes.searched import Length, Search
 from markerjit.questions.ir import (
     Binary,
     Choice,
@@ -98,6 +100,9 @@ class Known(NamedTuple):
     rseq_offset: int = 0
 
 
+Looked = Comparison | Alike | Length | Search
+"""What the code of a question finds of texts by itself."""
+
 _TIMES, _CPUS = (TIME, hidden(TIME)), (CPU, hidden(CPU))
 
 
@@ -131,7 +136,7 @@ class Computing:
         self._missing = ""
         self.lines: list[Line] = []
         self.asked: list[bytes] = []
-        self.compared: list[Comparison | Alike] = []
+        self.compared: list[Looked] = []
         self.most_words = 0
         self.source = 0
 
@@ -335,12 +340,15 @@ class Computing:
             self._emit(node, "mov eax, 1" if is_missing else "xor eax, eax")
             self._place(behind)
 
-    def _comparison(self, index: int, node: TextTest | Unary) -> Comparison | Alike | None:
-        """The comparison that a test of a text is, where the runtime is asked only now and then."""
-        if self._known.careful or not self._known.rseq_offset or not isinstance(node, TextTest):
+    def _comparison(self, index: int, node: TextTest | Unary) -> Looked | None:
+        """What is asked of a text, where the runtime is asked only now and then."""
+        if self._known.careful or not self._known.rseq_offset:
             return None
         texts = self._known.texts
-        return Comparison.of(index, node, texts) or Alike.of(index, node, texts)
+        if isinstance(node, Unary):
+            return Length.of(index, node, texts)
+        with_other = Comparison.of(index, node, texts) or Alike.of(index, node, texts)
+        return with_other or Search.of(index, node, texts)
 
     def _keep(self, node: Node, register: str) -> int:
         """Keep a register in a word. Returns the word's number, from rsp."""

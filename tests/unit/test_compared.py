@@ -156,13 +156,61 @@ def test_what_is_no_text_is_left_to_the_runtime(
 
 @pytest.mark.parametrize(
     "where",
-    ['"es" in text', "len(text) == 3", "text[1:] != text", f'text != "{LETTERS[:65]}"'],
+    ['"es" in text[1:]', "len(text[:5]) == 3", "text[1:] != text", f'text != "{LETTERS[:65]}"'],
 )
 def test_other_tests_are_the_runtime_s(asked: Callable[[str], Asked], where: str) -> None:
     whole, alone = asked(where).met(b"yes")
 
     assert whole == TIMES
     assert alone == (TIMES if "!=" in where else 0)
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 16, 40, 77])
+def test_length_is_that_of_python(asked: Callable[[str], Asked], length: int) -> None:
+    made = asked(f"len(text) == {length}")
+
+    for more in (-1, 0, 1, 8):
+        if 0 <= length + more <= len(LETTERS):
+            whole, alone = made.met(LETTERS[: length + more].encode())
+            assert whole == (0 if more else TIMES)
+            assert (0 < alone <= TIMES) if not more else alone <= (TIMES if not length else 0)
+
+
+@pytest.mark.parametrize("constant", ["a", "es", "aab", "abcdefgh", "abcdefghi", LETTERS[:64]])
+def test_constant_is_searched_as_python_searches_it(
+    asked: Callable[[str], Asked], constant: str
+) -> None:
+    made = asked(f'"{constant}" in text')
+
+    for before in ("", "x", "a", "aa", "aaaaaaa", "xxxxxxxx", constant[:-1], "xy" * 20):
+        for behind in ("", "x", constant, "e" * 9):
+            for middle in (constant, constant[:-1], constant[:-1] + "X"):
+                text = (before + middle + behind).encode()
+                met = constant.encode() in text
+                whole, alone = made.met(text)
+                assert whole == (TIMES if met else 0), text
+                assert (0 < alone <= TIMES) if met else alone == 0, text
+
+
+@pytest.mark.parametrize("length", [255, 256, 257, 300])
+def test_only_the_first_bytes_of_a_text_are_looked_at(
+    asked: Callable[[str], Asked], length: int
+) -> None:
+    text = b"x" * (length - 2) + b"ab"
+    sizes, searched = asked("len(text) >= 255"), asked('"ab" in text')
+
+    assert sizes.met(text)[0] == TIMES
+    assert searched.met(text)[0] == (TIMES if length <= 256 else 0)
+    assert asked("len(text) == 256").met(text)[0] == (TIMES if length >= 256 else 0)
+
+
+@pytest.mark.parametrize("where", ["len(text) == 3", '"bc" in text'])
+def test_text_at_the_end_of_its_page(asked: Callable[[str], Asked], where: str) -> None:
+    made = asked(where)
+    for at in (4096 - 12, 4096 - 8, 4096 - 4, 4096 - 2):
+        arguments = (ctypes.c_int64(0), ctypes.c_uint64(0), ctypes.c_double(0))
+        assert made.met_by(*arguments, placed(b"abc", at=at))[0] == TIMES
+        assert made.met_by(*arguments, placed(b"ab", at=at))[0] == 0
 
 
 def test_two_comparisons_in_one_question(asked: Callable[[str], Asked]) -> None:

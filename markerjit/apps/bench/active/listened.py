@@ -93,6 +93,8 @@ QUESTIONS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
     "ask_text_yes": ({"where": 'text == "12345"'}, True),
     "ask_part_no": ({"where": 'text[1:4] == "235"'}, False),
     "ask_texts_no": ({"where": "text == other"}, False),
+    "ask_length_no": ({"where": "len(text) == 9"}, False),
+    "ask_search_no": ({"where": '"77" in text'}, False),
     "stack_1": ({"where": "stack(1) != 0"}, True),
     "stack_4": ({"where": "stack(4) != 0"}, True),
     **{f"deep_{depth}": ({"where": f"stack({depth}) != 0"}, True) for depth in DEPTHS},
@@ -319,6 +321,8 @@ _ASKED_TEXTS = (
     ("ask_text_no", "a question about a text that says no", "equality of a text of 5"),
     ("ask_text_yes", "count behind a question about a text", "it says yes, and it is counted"),
     ("ask_part_no", "a question about a part of a text", "equality of three bytes; it says no"),
+    ("ask_length_no", "a question about the length of a text", "of 5; it says no"),
+    ("ask_search_no", "a question that searches a text", "two bytes in a text of 5; it says no"),
 )
 
 _ADDED = (
