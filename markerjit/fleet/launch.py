@@ -35,6 +35,7 @@ from markerjit.errors import (
 from markerjit.fleet.hold import Hold
 from markerjit.model import Seccomp
 from markerjit.printable import printable
+from markerjit.proc.permission import CAP_SYS_PTRACE, has_capability
 from markerjit.remote import native
 from markerjit.session.session import Session
 
@@ -63,8 +64,8 @@ class Launched:
     `with`. `pid` is its process, a child of this one; `has_begun` says whether it was let go.
     Should this process hang, it begins by itself after `patience` seconds.
 
-    Raises Refused for what cannot be executed, or is set-user-ID; NotPermitted; Unsupported for a
-    32-bit program, and for one without room for a few instructions.
+    Raises Refused for what cannot be executed, or has rights that we have not; NotPermitted;
+    Unsupported for a 32-bit program, and for one without room for a few instructions.
     """
 
     def __init__(self, command: Sequence[str], *, patience: float = _PATIENCE_S) -> None:
@@ -231,18 +232,25 @@ def _checked(path: str) -> str:
 
 def _refuse_more_rights(path: str) -> None:
     """Raise Refused for a program that has rights that we do not have. Under ptrace the kernel
-    would not give it those, and it would be another program."""
-    mode = os.stat(path).st_mode
+    would not give it those, and it would be another program; under that of a tracer with
+    CAP_SYS_PTRACE it does (cap_bprm_creds_from_file in security/commoncap.c)."""
+    if has_capability(CAP_SYS_PTRACE):
+        return
+    file = os.stat(path)
     rights = {
-        "set-user-ID": mode & stat.S_ISUID,
-        "set-group-ID": mode & stat.S_ISGID and mode & stat.S_IXGRP,
+        "set-user-ID": file.st_mode & stat.S_ISUID and {file.st_uid} != {*os.getresuid()},
+        "set-group-ID": (
+            file.st_mode & stat.S_ISGID
+            and file.st_mode & stat.S_IXGRP
+            and {file.st_gid} != {*os.getresgid()}
+        ),
         "given capabilities by its file": _has_capabilities(path),
     }
     for kind, has in rights.items():
         if has:
             raise Refused(
-                f"{path} is {kind}, and would run without those rights; start it as usual, and "
-                "trace it by its PID as root"
+                f"{path} is {kind}, and would run without those rights; run markerjit as root, or "
+                "start the program as usual and trace it by its PID as root"
             )
 
 

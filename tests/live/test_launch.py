@@ -36,6 +36,7 @@ from tests.support.timing import Limited, wait_until
 BUILDS = ("truth_start", "truth_start_static")
 SU = Path("/usr/bin/su")
 """A program of root that is set-user-ID."""
+NOBODY = 65534
 WHOLE_LIFE = ["truth_constructed", "truth_main", "truth_end"]
 needs_su = pytest.mark.skipif(
     not (SU.exists() and SU.stat().st_mode & stat.S_ISUID),
@@ -465,19 +466,38 @@ def test_program_that_cannot_be_started_is_refused_in_a_sentence(tmp_path: Path)
 
 
 @pytest.mark.parametrize("mode", [0o4755, 0o2755])
-def test_program_with_more_rights_is_refused(
+def test_program_that_would_give_us_our_own_rights_runs(
     mode: int, start: Callable[[str], Path], tmp_path: Path
 ) -> None:
     program = Path(shutil.copy(start("truth_start"), tmp_path))
     program.chmod(mode)
 
-    refused([program], f"{program} is set-(user|group)-ID, and would run without those rights; st")
+    done, events = traced(program, path=tmp_path / "trace.ctf")
+
+    assert (done.returncode, [event.name for event in events]) == (0, WHOLE_LIFE), done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a tracer that may not do everything is refused")
+@pytest.mark.parametrize(("mode", "option"), [(0o4755, "-u"), (0o2755, "-g")])
+def test_program_gives_its_rights_under_a_tracer_that_may_do_everything(
+    mode: int, option: str, tmp_path: Path
+) -> None:
+    program = Path(shutil.copy("/usr/bin/id", tmp_path))
+    os.chown(program, NOBODY, NOBODY)
+    program.chmod(mode)
+
+    alone = subprocess.run([program, option], capture_output=True, text=True, check=True)
+    counted = cli("count", "func:libc.so*:malloc", "--", program, option)
+
+    assert (counted.returncode, counted.stdout.splitlines()[:1]) == (0, [str(NOBODY)])
+    assert alone.stdout == f"{NOBODY}\n"
 
 
 @pytest.mark.user
 @needs_su
+@pytest.mark.skipif(os.geteuid() == 0, reason="root has the rights of root already")
 def test_program_of_root_that_gives_its_rights_is_refused() -> None:
-    refused([SU, "--version"], f"{SU} is set-user-ID, and would run without those rights; start")
+    refused([SU, "--version"], f"{SU} is set-user-ID, and would run without those rights; run mar")
 
 
 @pytest.mark.user
