@@ -4,14 +4,14 @@ changed, and no thread is stopped."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from contextlib import closing
 
 from markerjit.arguments import check_flag
 from markerjit.errors import MarkerError, NoSuchProcess, TargetGone
 from markerjit.fleet.failed import Failed
 from markerjit.printable import counted
-from markerjit.session.status import ArenaStatus, MarkerStatus
-from markerjit.session.view import View
+from markerjit.session.status import ArenaStatus, MarkerStatus, arena_status, marker_statuses
+from markerjit.session.target import Target
 from markerjit.targets.processes import Process, processes
 from markerjit.tuples import NamedTuple, brief
 
@@ -21,7 +21,7 @@ class ProcessOverview(NamedTuple):
 
     uid      of its user
     command  its command line
-    markers  its markers, and the USDT probes and functions that were ever opened
+    markers  its markers, and the USDT probes and functions that are on
     arena    the runtime in it, or None
     usdt     how many USDT probes it has; None where they were not counted
     """
@@ -73,10 +73,20 @@ def overview(*, everyone: bool = False, usdt: bool = False) -> Overview:
 
 
 def _look(process: Process, *, usdt: bool) -> ProcessOverview:
-    with View(process.pid) as view:
-        markers = view.statistics()
-        probes: Sequence[object] | None = view.usdt().probes if usdt else None
+    with closing(Target(process.pid, glance=True)) as target:
+        seen = target.seen
+        states = target.states(target.all_sites())
+        probes = _usdt_probes(target) if usdt else None
         return ProcessOverview(
-            process.pid, process.uid, view.command, tuple(markers), view.arena(),
-            None if probes is None else len(probes),
+            process.pid, process.uid, target.command,
+            tuple(marker_statuses(states, seen.arena, seen.probes, target.calls)),
+            arena_status(seen.arena, locked=target.memory.is_locked()) if seen.arena else None,
+            probes,
         )  # fmt: skip
+
+
+def _usdt_probes(target: Target) -> int:
+    from markerjit.session.usdt import usdt_of  # seldom asked for
+    from markerjit.sites import parse_name
+
+    return len(usdt_of(target, parse_name("*")).probes)

@@ -12,7 +12,7 @@ What this does not do: make stubs (stubs.py), or say whether a site is open, whi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from itertools import islice
 
 from markerjit.arena.arena import Arena
@@ -116,6 +116,22 @@ def entry_left_at(read: Read, table: Pages, entry: Patch) -> int | None:
     except MemoryFault:
         return None
     return int.from_bytes(mark[8:], "little") if mark.startswith(_EXIT) else None
+
+
+def any_open(read: Read, arenas: Sequence[Arena], besides: Set[RemoteAddress]) -> bool:
+    """Whether any code of these tables, but for the heads at the addresses `besides`, is not as it
+    was before, a hole's too."""
+    for arena in arenas:
+        for entry in arena.patches.entries(besides):
+            if entry.gone:
+                continue
+            try:
+                code = read(RemoteAddress(entry.address), entry.size)
+            except MemoryFault:  # its object is not mapped any more
+                continue
+            if code != entry.before[: entry.size]:
+                return True
+    return False
 
 
 def opened_sites(

@@ -87,12 +87,15 @@ class Seen(NamedTuple):
 class Target:
     """A process, held by a pidfd from the start until `close`.
 
-    `own` says that it is this very process. `seccomp` says what is done about its filters.
+    `own` says that it is this very process. `seccomp` says what is done about its filters. A
+    `glance` is for one look at what is on: it leaves out the sites with stubs where all of them are
+    as they were before.
     Raises NoSuchProcess, NotPermitted, Unsupported.
     """
 
-    def __init__(self, pid: int, *, seccomp: Seccomp = Seccomp.READ) -> None:
+    def __init__(self, pid: int, *, seccomp: Seccomp = Seccomp.READ, glance: bool = False) -> None:
         self.pid = pid
+        self._glances = glance
         self.trusts_filters = seccomp is Seccomp.TRUST_ERRNO
         self._opened_by = os.getpid()
         self.own = pid == self._opened_by
@@ -202,7 +205,7 @@ class Target:
         if not islands:
             return seen._replace(opened=(), tables=()) if seen.opened else seen
         from markerjit.arena.find import inherited_arenas
-        from markerjit.session.opened import opened_sites
+        from markerjit.session.opened import any_open, opened_sites
         from markerjit.session.states import Reader
 
         own = seen.arenas.open
@@ -216,6 +219,9 @@ class Target:
         if tables == self.seen.tables and seen.files == self.seen.files:
             return seen._replace(opened=self.seen.opened, tables=tables)
         read = Reader(self.memory.read).read
+        prepared = {site.address for site in seen.objects.sites}
+        if self._glances and not any_open(read, arenas, prepared):
+            return seen._replace(opened=(), tables=tables)
         certain = {
             key_of(each.site): each
             for each in made

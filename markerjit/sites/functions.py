@@ -208,22 +208,19 @@ def functions_at(
     """The functions whose sites are at these addresses of a process; fewer where an address is that
     of none. Raises what `read` raises when the process ends."""
     places = sorted(set(addresses))
-    paths = {
-        mapping.path
-        for mapping in maps
-        if bisect_left(places, mapping.start) < bisect_left(places, mapping.end)
-    }
+    of_path = _by_path(maps, places)
     sites: list[UsdtSite] = []
-    for image, mapped in files_of_process(pid, read, maps, [], lambda path: path in paths):
+    for image, mapped in files_of_process(pid, read, maps, [], of_path.__contains__):
         functions = NamedFunctions(image, mapped)
         known: dict[int, None] = {}  # in their order, and each once
-        for address in places:
+        asked = of_path[mapped.path]
+        for address in asked:
             offset = address - mapped.bias
             entries = (offset, offset - len(ENDBR64))
             named = [entry for entry in entries if entry in functions.symbols.names]
             known |= dict.fromkeys(named or filter(functions.names_of, entries))
-        asked = set(places)
-        sites += [site for site in functions.sites([*known]) if site.address in asked]
+        meant = set(asked)
+        sites += [site for site in functions.sites([*known]) if site.address in meant]
     return tuple(sites)
 
 
@@ -232,17 +229,24 @@ def mapped_from(
 ) -> set[RemoteAddress]:
     """Where functions are entered in a process: by an address in the object of each, the address
     that the object file has. Raises as `functions_at`."""
-    places = sorted(left)
-    of_path: dict[str, list[RemoteAddress]] = {}
-    for mapping in maps:
-        first, last = (bisect_left(places, at) for at in (mapping.start, mapping.end))
-        if first < last:
-            of_path.setdefault(mapping.path, []).extend(places[first:last])
+    of_path = _by_path(maps, sorted(left))
     return {
         RemoteAddress(left[address] + loaded.bias)
         for mapping, loaded in mapped_images(read, maps, [])
         for address in of_path.get(mapping.path, ())
     }
+
+
+def _by_path(
+    maps: Sequence[Mapping], places: Sequence[RemoteAddress]
+) -> dict[str, list[RemoteAddress]]:
+    """The sorted addresses by the path of the object in which they are."""
+    of_path: dict[str, list[RemoteAddress]] = {}
+    for mapping in maps:
+        first, last = (bisect_left(places, at) for at in (mapping.start, mapping.end))
+        if first < last:
+            of_path.setdefault(mapping.path, []).extend(places[first:last])
+    return of_path
 
 
 def check_is_function(name: ProbeName) -> None:

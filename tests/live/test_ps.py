@@ -6,11 +6,13 @@ import os
 import pwd
 import re
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
 import markerjit
 from markerjit.cli import main, output
+from markerjit.session.target import Target
 from tests.support.commands import cli, facts
 
 pytestmark = pytest.mark.live
@@ -39,6 +41,34 @@ def test_processes_with_markers_are_listed_with_what_is_on(target: Callable) -> 
     assert cells[3:5] == ["truth_loop", f"pid {os.getpid()}"]
     assert line.split()[1] == pwd.getpwuid(os.geteuid()).pw_name
     assert line.endswith("truth_threads 1 --rate 100")
+
+
+def test_functions_that_are_off_again_are_not_looked_for(target: Callable) -> None:
+    program = target("truth_functions")
+
+    def seen() -> list[markerjit.MarkerStatus]:
+        (view,) = (each for each in markerjit.overview().processes if each.pid == program.pid)
+        return list(view.markers)
+
+    def opened() -> int:
+        with closing(Target(program.pid, glance=True)) as glance:
+            return len(glance.seen.opened)
+
+    with markerjit.attach(program.pid) as session:
+        session.on("func:truth_functions:*")
+        both = seen(), session.status()
+        stubs = opened()
+        session.off()
+        session.on("func:turn", mode="int3")
+        alone = seen(), session.status()
+        session.off()
+
+    assert [each.name for each in both[0]] == [each.name for each in both[1]]
+    assert len(both[0]) > 5
+    assert [(each.name, each.mode) for each in alone[0]] == [("func:turn", markerjit.Mode.INT3)]
+    assert alone[0][0].sites == alone[1][0].sites
+    assert stubs >= len(both[0])
+    assert (seen(), opened()) == ([], 0)
 
 
 def test_processes_with_usdt_probes_are_listed_where_they_are_asked_for(target: Callable) -> None:
