@@ -87,12 +87,11 @@ def run(options: argparse.Namespace) -> int:
         stack.callback(server.close)
         fleet = stack.enter_context(markerjit.Fleet(processes.pids, **arguments.vouched(options)))
         request = _trace_of(options) if records else None
-        stack.enter_context(switched_on(fleet, options.pattern, request, options.where))
+        left_out = stack.enter_context(switched_on(fleet, options.pattern, request, options.where))
         source = Source(fleet, options.pattern, series if records else None, options.recent or 0)
         targets.print_failed(fleet.failed)
         output.print_needs_of(fleet.sessions.values(), options.pattern)
-        for stream in fleet.streams.values():
-            output.print_left_out(stream.unswitched)
+        output.print_left_out(left_out)
         _check_fields(options, fleet.streams)
         end.arm([*fleet.streams.values()], options.duration)
         url = f"http://{ADDRESS}:{server.port}/metrics"

@@ -251,8 +251,7 @@ def _print_until(options: argparse.Namespace, switched: Mapping[int, Switched], 
     # The time that `status` says: the process itself has it.
     times = (marker.until for done in switched.values() for marker in done.markers)
     until = max(times, default=0) or time.time() + options.for_s
-    at = time.strftime("%H:%M:%S", time.localtime(until))
-    output.say(f"off again at {at}, by process {clock} in the background")
+    output.say(f"off again at {output.moment(until)}, by process {clock} in the background")
 
 
 def still_kept(session: markerjit.Session, applied: markerjit.Applied) -> list[str]:

@@ -436,8 +436,15 @@ def print_deadlines(markers: Iterable[MarkerStatus]) -> None:
         if marker.until:
             by_time.setdefault(marker.until, []).append(marker.name)
     for until, names in sorted(by_time.items()):
-        at = time.strftime("%H:%M:%S", time.localtime(until))
-        say(f"until {at}: {', '.join(names)}")
+        say(f"until {moment(until)}: {', '.join(names)}")
+
+
+def moment(seconds: float) -> str:
+    """A time of CLOCK_REALTIME as a reader of today needs it: `14:03:05`, with its date where that
+    is another day's, as ISO 8601 has it."""
+    at, now = time.localtime(seconds), time.localtime()
+    form = "%H:%M:%S" if at[:3] == now[:3] else "%Y-%m-%dT%H:%M:%S"
+    return time.strftime(form, at)
 
 
 def print_altered(markers: Iterable[MarkerStatus]) -> None:

@@ -108,23 +108,24 @@ def switched_on(
     pattern: str,
     trace: Callable[[markerjit.Session], AbstractContextManager[markerjit.EventStream]] | None,
     where: str | None,
-) -> Iterator[None]:
+) -> Iterator[Sequence[markerjit.LeftOut]]:
     """Keep the markers on within the block: recorded by this trace, or else counted. Markers that
-    were already counting stay on afterwards."""
+    were already counting stay on afterwards. Gives those that were left out."""
     if trace is not None:
         try:
-            fleet.trace(trace)
-            yield
+            streams = fleet.trace(trace)
+            yield [left for stream in streams.values() for left in stream.unswitched]
         finally:
             fleet.end_traces()
         return
     ours: dict[int, str] = {}
+    left_out: list[markerjit.LeftOut] = []
 
     def count(session: markerjit.Session) -> None:
         on = [status.name for status in session.status(pattern) if status.mode]
         ours[session.pid] = ",".join([pattern, *(f"!{name}" for name in dict.fromkeys(on))])
         try:
-            session.on(ours[session.pid], where=where)
+            left_out.extend(session.on(ours[session.pid], where=where).left_out)
         except markerjit.UnknownMarker:
             ours[session.pid] = ""
             if not on:
@@ -132,7 +133,7 @@ def switched_on(
 
     try:
         fleet.each(count)
-        yield
+        yield left_out
     finally:
         for pid, session in fleet.sessions.items():
             _switch_off(session, ours.get(pid, ""))

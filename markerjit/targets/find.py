@@ -152,7 +152,10 @@ def _none_is(targets: Targets, everyone: Sequence[Process]) -> str:
     nearest = difflib.get_close_matches(targets.name, names - {""}, 3)
     if nearest:
         return f"{none}; did you mean {' or '.join(nearest)}?"
-    return f"{none}; pgrep -l -f {shown(targets.name)} looks for it in command lines, too"
+    from shlex import quote  # as for a sentence that is seldom needed
+
+    looked_for = quote(shown(targets.name))
+    return f"{none}; pgrep -l -f {looked_for} looks for it in command lines, too"
 
 
 def _mountinfo() -> str:

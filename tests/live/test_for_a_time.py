@@ -30,7 +30,7 @@ def on_for(program: Target, *words: str) -> int:
     """Switch a marker on for a time; the process that will switch it off."""
     done = cli("on", program.pid, *words)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return int(re.search(r"off again at \d\d:\d\d:\d\d, by process (\d+)", done.stdout)[1])
+    return int(re.search(r"off again at \S*\d\d:\d\d:\d\d, by process (\d+)", done.stdout)[1])
 
 
 def wait_off(program: Target, marker: str) -> None:
@@ -78,7 +78,7 @@ def test_status_says_until_when(target: Callable) -> None:
     shown = cli("status", program.pid).stdout
     listed = {marker["name"]: marker for marker in facts("status", program.pid)["markers"]}
 
-    assert re.search(r"^until \d\d:\d\d:\d\d: truth_mode$", shown, re.MULTILINE)
+    assert re.search(r"^until \S*\d\d:\d\d:\d\d: truth_mode$", shown, re.MULTILINE)
     assert abs(listed["truth_mode"]["until"] - time.time() - 3600) < 600
     assert listed["truth_spin"]["until"] is None
     assert facts("status", program.pid)["arena"]["to_mend"] is None

@@ -164,6 +164,17 @@ def test_the_commands_name_what_they_leave_out(program: Answering) -> None:
         assert all(entry["marker"] in entry["reason"] for entry in left_out)
 
 
+@pytest.mark.parametrize("options", [[], ["--recent", "3"]])
+def test_an_export_names_what_it_leaves_out(program: Answering, options: list[str]) -> None:
+    done = cli("export", program.pid, "!owned", "--duration", "0.1", *options)
+
+    assert done.returncode == 0, done
+    lines = done.stderr.splitlines()
+    assert {line.split()[3] for line in lines} == {"direct", "two"}
+    assert all(line.startswith("markerjit: left out: ") for line in lines)
+    assert on_now(program.pid) == set()
+
+
 def test_explain_shows_what_on_would_leave_out(mixed: Path, program: Answering) -> None:
     for target in (program.pid, mixed):
         done = cli("explain", target, "*")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 
@@ -165,3 +166,15 @@ def test_frames_of_a_stack_stand_below_the_event_on_a_terminal_only(on_terminal:
     ]
     with redirect_stdout(io.StringIO()):
         assert output.shown_events(line.encode(), {"stack"}) == line.encode()
+
+
+def test_a_moment_of_another_day_has_its_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    noon = time.mktime((2026, 11, 29, 12, 0, 0, 0, 0, -1))
+    now = time.localtime(noon)
+    monkeypatch.setattr(
+        output.time, "localtime", lambda at=None, of=time.localtime: now if at is None else of(at)
+    )
+
+    assert output.moment(noon + 3600.7) == "13:00:00"
+    assert output.moment(noon + 86400) == "2026-11-30T12:00:00"
+    assert output.moment(noon + 365 * 86400) == "2027-11-29T12:00:00"

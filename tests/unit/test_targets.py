@@ -242,6 +242,8 @@ def test_name_of_nobody_is_refused_with_the_nearest(monkeypatch: pytest.MonkeyPa
         find_processes(Targets(name="postgre"))
     with pytest.raises(NoMatch, match=r"^no process is named x; pgrep -l -f x looks for it"):
         find_processes(Targets(name="x"))
+    with pytest.raises(NoMatch, match=r"; pgrep -l -f 'x y' looks for it"):
+        find_processes(Targets(name="x y"))
     with pytest.raises(NoMatch, match=r"^no process is in container 0123; ps -e -o pid,"):
         find_processes(Targets(container="0123"))
 
