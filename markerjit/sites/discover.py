@@ -18,6 +18,7 @@ from operator import attrgetter, le
 from typing import cast
 
 from markerjit.elf import AlikeNotes, FileImage, Image, MappedImage, Read, read_alike
+from markerjit.elf.image import PF_X
 from markerjit.elf.notes import Columns
 from markerjit.errors import BadFile, BadNote, MemoryFault, UnknownMarker
 from markerjit.memory import Mapping
@@ -58,12 +59,27 @@ def discover_process(read: Read, maps: Sequence[Mapping]) -> Objects:
 def mapped_images(
     read: Read, maps: Sequence[Mapping], problems: list[BadNote | BadFile]
 ) -> Iterator[tuple[Mapping, MappedImage]]:
-    """Every object that a process has mapped for execution, with its first mapping. An object that
-    cannot be read is added to the problems. Raises what `discover_process` raises."""
+    """Every object that a process has mapped for execution, with its first mapping. The file of an
+    object may be mapped once more as data, as by an emulator for its guest, or by a program that
+    reads its own symbols: no object is there. One that cannot be read is added to the problems.
+    Raises what `discover_process` raises."""
+    code: dict[tuple[str, int, str], list[Mapping]] = {}
+    for mapping in maps:
+        if mapping.executable:
+            code.setdefault(_file(mapping), []).append(mapping)
     for mapping in starts_of_objects(maps):
         image = image_at(read, mapping, problems)
-        if image is not None:
+        if image is not None and _has_code(image, code[_file(mapping)]):
             yield mapping, image
+
+
+def _has_code(image: MappedImage, code: Sequence[Mapping]) -> bool:
+    """Whether some of these mappings are in the executable segments of an object."""
+    return any(
+        mapping.start < segment.stop + image.bias and segment.start + image.bias < mapping.end
+        for segment in image.loaded(PF_X)
+        for mapping in code
+    )
 
 
 def starts_of_objects(maps: Sequence[Mapping]) -> Iterator[Mapping]:

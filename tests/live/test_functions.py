@@ -33,6 +33,18 @@ void count(struct mj_slot *slot, unsigned long i, unsigned long text, unsigned l
 }
 """
 
+READER = """
+import mmap, os, sys
+
+path = next(line.split()[-1] for line in open("/proc/self/maps") if "/libc.so" in line)
+with open(path, "rb") as file:
+    data = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ)
+print("ready", flush=True)
+for line in sys.stdin:
+    print(os.getppid(), flush=True)
+"""
+"""A program that has a library's file mapped once more, as data."""
+
 
 def name_of(function: str) -> str:
     return f"func:{PROGRAM}:{function}"
@@ -113,6 +125,26 @@ def test_function_that_runs_at_full_speed_is_switched_again_and_again(target: Ca
 
     assert spun.hits == end - start
     assert code_of(program) == before
+
+
+def test_a_file_that_is_mapped_as_data_has_no_functions_there() -> None:
+    command = [sys.executable, "-S", "-c", READER]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as reader:
+        assert reader.stdin and reader.stdout
+        assert reader.stdout.readline() == "ready\n"
+        with markerjit.attach(reader.pid) as session:
+            (function,) = session.functions("func:libc.so*:getppid").functions
+            session.on(function.name)
+            for _ in range(3):
+                print(file=reader.stdin, flush=True)
+                assert reader.stdout.readline()
+            (counted,) = session.status()
+            session.off()
+        reader.stdin.close()
+
+    assert (counted.name, len(counted.sites), counted.hits) == ("func:getppid", 1, 3)
+    assert reader.returncode == 0
 
 
 def test_another_controller_switches_off_what_one_has_left_on(target: Callable) -> None:
