@@ -18,11 +18,12 @@ as_user() {
 		env -i HOME="$own/home" PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 "$@"
 }
 
-# The files of a folder of root's, which the user owns afterwards. What pytest has compiled names root's sources, and
-# the cache of mypy is being written.
+# The files of a folder of root's, which the user owns afterwards. What pytest has compiled names root's sources, the
+# cache of mypy is being written, and newer Pythons are large.
 hand_over() {
 	as_user mkdir "$2"
-	tar -C "$1" --exclude=./.venv --exclude=./.git --exclude=./.mypy_cache --exclude='*-pytest-*.pyc' -c . | as_user tar -C "$2" -x
+	tar -C "$1" --exclude=./.venv --exclude=./.git --exclude=./.mypy_cache --exclude=./build/pythons \
+		--exclude='*-pytest-*.pyc' -c . | as_user tar -C "$2" -x
 }
 
 test $# -gt 0 || set -- -m user
