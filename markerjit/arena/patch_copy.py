@@ -76,7 +76,7 @@ class PatchCopy:
     def have_planted(self, breakpoints: Sequence[tuple[RemoteAddress, RemoteAddress]]) -> bool:
         """Whether breakpoints of ours stand at these addresses, and lead to these bodies."""
         words = array("Q", chain.from_iterable(breakpoints))
-        places = (_U64 * len(words)).from_buffer(words)
+        places = (native.Breakpoint * len(breakpoints)).from_buffer(words)
         status = self._library.mj_patches_planted(
             self._copy, places, len(breakpoints), self._report
         )

@@ -119,6 +119,12 @@ class Move(ctypes.Structure):
     _fields_ = [("inside", ctypes.c_uint64), ("copy", ctypes.c_uint64)]
 
 
+class Breakpoint(ctypes.Structure):
+    """struct mj_breakpoint."""
+
+    _fields_ = [("address", ctypes.c_uint64), ("body", ctypes.c_uint64)]
+
+
 class NativeTarget(ctypes.Structure):
     """struct mj_target."""
 
@@ -338,7 +344,9 @@ def library() -> ctypes.CDLL:
     loaded.mj_patches_mark.argtypes = [
         ctypes.c_void_p, ctypes.POINTER(u64), u32, ctypes.c_int, report,
     ]  # fmt: skip
-    loaded.mj_patches_planted.argtypes = [ctypes.c_void_p, ctypes.POINTER(u64), u32, report]
+    loaded.mj_patches_planted.argtypes = [
+        ctypes.c_void_p, ctypes.POINTER(Breakpoint), u32, report,
+    ]  # fmt: skip
     loaded.mj_patches_changed.argtypes = [ctypes.c_void_p]
     loaded.mj_patches_write.argtypes = [ctypes.c_void_p, report]
     loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]

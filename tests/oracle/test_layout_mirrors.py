@@ -71,6 +71,7 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_target": native.NativeTarget,
     "mj_place": native.NativePlace,
     "mj_before": native.NativeBefore,
+    "mj_breakpoint": native.Breakpoint,
     "mj_known": native.KnownThread,
     "mj_move": native.Move,
     "mj_range": native.Range,
@@ -208,7 +209,11 @@ CONSTANTS = {
         f"MJ_{n}": v for n, v in vars(buckets).items() if re.match("PARTS_BITS|EXPONENTS|MIDDLE", n)
     },
     "MJ_MAX_ASKED": abi.MAX_ASKED,
-    **{f"MJ_{n}": v for n, v in vars(abi).items() if re.match("OP_(?!SIZE)|TIME_|ASKS?_", n)},
+    **{
+        f"MJ_{name}": value
+        for name, value in vars(abi).items()
+        if re.match("OP_(?!SIZE)|TIME_|ASKS?_|MEMORY_", name)
+    },
     **{f"MJ_TEXT_{state.name}": int(state) for state in types.TextState},
     **{
         f"MJ_CONTROL_{name.upper()}": getattr(abi.Control, name).offset
