@@ -347,13 +347,10 @@ def test_redis_keeps_a_block_for_each_value(tmp_path: Path, ending: ExitStack) -
 
     ending.callback(server.wait)
     ending.callback(server.terminate)
-    wait_until(path.exists, "redis-server listens")
-    with (
-        socket.socket(socket.AF_UNIX) as client,
-        markerjit.attach(server.pid) as session,
-    ):
-        client.connect(str(path))
-        with following(session, by="stack") as trace:
+    with socket.socket(socket.AF_UNIX) as client:
+        # The path is there before redis listens.
+        wait_until(lambda: client.connect_ex(str(path)) == 0, "redis-server listens")
+        with markerjit.attach(server.pid) as session, following(session, by="stack") as trace:
             for number in range(values):
                 client.sendall(b"SET key:%d %s\r\n" % (number, b"x" * 3000))
                 assert client.recv(100) == b"+OK\r\n"

@@ -324,7 +324,7 @@ def test_entries_keep_their_arguments_only_where_the_calls_for_their_memory_are_
 ) -> None:
     with (
         start(answers({number: KILL}), "thread") as program,
-        markerjit.attach(program.pid) as session,
+        markerjit.attach(program.pid, breakpoints=True) as session,
     ):
         with pytest.raises(Unsupported, match="munlock"), session.trace(RETURNS):
             pass
@@ -359,7 +359,7 @@ def test_entries_keep_their_arguments_with_the_calls_of_the_list_and_no_others(
     listed = {*needed_numbers(), *numbers_of(KEEPING)}
     with (
         start(only({*OWN, *listed})) as program,
-        markerjit.attach(program.pid) as session,
+        markerjit.attach(program.pid, breakpoints=True) as session,
         session.trace(RETURNS) as events,
     ):
         assert program.answers()

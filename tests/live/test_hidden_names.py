@@ -123,7 +123,7 @@ def test_a_caller_that_is_hidden_is_compared_by_its_name(program: Target) -> Non
 
 def test_names_of_functions_are_shown_as_they_were_written(program: Target) -> None:
     pattern = f"{HIDDEN},{PLAIN}"
-    with markerjit.attach(program.pid) as session:
+    with markerjit.attach(program.pid, breakpoints=True) as session:
         with session.aggregate(pattern, by="name") as adding:
             program.command(f"run {TURNS}")
         rows = adding.read().rows

@@ -30,7 +30,8 @@ def test_interrupted_stub_counts_each_call_once(target: Callable) -> None:
 @pytest.mark.parametrize("name", [FUNCTION, f"{FUNCTION}:return"], ids=["entry", "return"])
 def test_interrupted_stub_records_each_call_once(target: Callable, name: str) -> None:
     program = target("truth_interrupted")
-    with markerjit.attach(program.pid, ring_size=1 << 24) as session, session.trace(name) as stream:
+    attached = markerjit.attach(program.pid, ring_size=1 << 24, breakpoints=True)
+    with attached as session, session.trace(name) as stream:
         called = program.ask(f"run {SOME}")
         events = list(stream.drain())
 

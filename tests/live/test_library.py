@@ -287,7 +287,7 @@ def test_fence_by_signals_with_musl(build: Build, case: str) -> None:
 
 
 def test_fence_by_signals_without_proc_says_so(build: Build) -> None:
-    assert_holds(build("fence", *RACE, '-DMJ_PROC="/dev/null/no"'), "no_proc")
+    assert_holds(build("fence", *RACE, '-DMJ_PROC="/proc/none"'), "no_proc")
 
 
 # ---- when something fails ----------------------------------------------------------------------
@@ -317,7 +317,7 @@ def test_kernel_that_refuses_a_call_is_lived_with(build: Build, case: str) -> No
 @pytest.mark.parametrize("mode", TEXT_MODES)
 @pytest.mark.parametrize("case", ["several", "altered"])
 def test_library_works_without_proc(build: Build, case: str, mode: str) -> None:
-    assert_holds(build("cases", f"-DMJ_MODE={mode}", '-DMJ_PROC="/dev/null/no"'), case)
+    assert_holds(build("cases", f"-DMJ_MODE={mode}", '-DMJ_PROC="/proc/none"'), case)
 
 
 # ---- other ways to link ------------------------------------------------------------------------

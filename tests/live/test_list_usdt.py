@@ -120,7 +120,7 @@ def test_probe_that_is_on_in_vain_is_said_to_be(python: int, command: str, tmp_p
     done = cli(*words, python, ENTRY, *other, *options)
     cli("off", python)
     (tmp_path / "events.jsonl").unlink(missing_ok=True)
-    both = cli(*words, python, f"{ENTRY},{LINE}", *other, *options)
+    both = cli(*words, python, f"{ENTRY},{LINE}", *other, *options, "--breakpoints")
 
     sentence = f"markerjit: the program passes {ENTRY} only while {LINE} is on, too: "
     assert [line for line in done.stderr.splitlines() if " only while " in line] == [
@@ -131,7 +131,7 @@ def test_probe_that_is_on_in_vain_is_said_to_be(python: int, command: str, tmp_p
 
 
 def test_probe_is_not_on_in_vain_where_somebody_looks_at_the_other_one(python: int) -> None:
-    with markerjit.attach(python) as session:
+    with markerjit.attach(python, breakpoints=True) as session:
         session.on(ENTRY)
         assert session.usdt_needs("python:*") == ((ENTRY, LINE),)
         assert session.usdt_needs(LINE) == session.usdt_needs("func:*") == ()

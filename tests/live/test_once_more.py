@@ -22,7 +22,7 @@ from markerjit.remote.mappings import Mappings
 from markerjit.session.turn import Turns
 from tests.support.calls import calls_of
 from tests.support.code_bytes import code_of
-from tests.support.processes import state_of, text_of
+from tests.support.processes import states_of_threads, text_of
 from tests.support.timing import wait_until
 
 pytestmark = [
@@ -313,7 +313,7 @@ def test_a_process_that_is_stopped_is_refused_as_by_an_ordinary_switch(target: C
             session.on(LOOP, quiesce="membarrier")
             session.off(LOOP, quiesce="membarrier")
         os.kill(program.pid, signal.SIGSTOP)
-        wait_until(lambda: state_of(program.pid) == "T", "the stop")
+        wait_until(lambda: states_of_threads(program.pid) == {"T"}, "the stop")
 
         with pytest.raises(Refused, match="is stopped"):
             session.on(LOOP, quiesce="membarrier")

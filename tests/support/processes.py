@@ -11,6 +11,11 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def states_of_threads(pid: int) -> set[str]:
+    """The letters of the states that its threads have."""
+    return {state_of(int(task.name)) for task in Path(f"/proc/{pid}/task").iterdir()}
+
+
 def resident_kb(pid: int) -> int:
     """The memory of it that is there, in KiB."""
     (size,) = re.findall(r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M)
