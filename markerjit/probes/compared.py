@@ -95,21 +95,27 @@ class Comparison(NamedTuple):
             yield f"cmp edi, {number(end)}"
             yield f"jb {differs}"
         yield from nul_before(self.low, "r11", differs)  # 3
-        for offset in range(0, len(compared), _WORD):  # 4
-            word = compared[offset : offset + _WORD]
-            behind = 8 * (_WORD - len(word))
-            yield f"mov rax, qword ptr [r10{plus(self.low + offset)}]"
-            if behind:
-                yield f"shl rax, {number(behind)}"
-            yield f"movabs r11, {number(int.from_bytes(word, 'little') << behind)}"
-            yield "cmp rax, r11"
-            yield f"jne {differs}"
+        yield from compare("r10", self.low, compared, "r11", differs)  # 4
         if self.has_length and self.ends:
             yield f"cmp edi, {number(end)}"
             yield f"je {labels_of(self.at)[1]}"
             yield f"cmp byte ptr [r10{plus(end)}], 0"
             yield f"jne {differs}"
         yield from answers(self.at)
+
+
+def compare(base: str, low: int, constant: bytes, other: str, differs: str) -> Iterator[str]:
+    """Go to `differs` unless the bytes at `low` from an address are these, compared word by word in
+    rax and another register. Whole words are read."""
+    for offset in range(0, len(constant), _WORD):
+        word = constant[offset : offset + _WORD]
+        behind = 8 * (_WORD - len(word))
+        yield f"mov rax, qword ptr [{base}{plus(low + offset)}]"
+        if behind:
+            yield f"shl rax, {number(behind)}"
+        yield f"movabs {other}, {number(int.from_bytes(word, 'little') << behind)}"
+        yield f"cmp rax, {other}"
+        yield f"jne {differs}"
 
 
 def labels_of(at: int) -> tuple[str, str, str]:

@@ -15,12 +15,12 @@ from typing import Self
 
 from markerjit.abi import OP_STRING
 from markerjit.probes.asked_texts import TextArgument
-from markerjit.probes.compared import LONGEST, answers, begin, labels_of
+from markerjit.probes.compared import LONGEST, answers, begin, compare, labels_of
 from markerjit.probes.key_texts import DATA
 from markerjit.probes.texts import PAGE_MASK, Registers, known_page, window_now
 from markerjit.questions.ir import Constant, TextTest, Unary, Value
 from markerjit.tuples import NamedTuple
-from markerjit.x86.assemble import number, plus
+from markerjit.x86.assemble import number
 
 _WORD = 8
 _HALF = (1 << 32) - 1
@@ -135,15 +135,7 @@ class Search(NamedTuple):
         yield f"je differs{at}"
         yield f"cmp edi, {number(self.most - len(constant))}"
         yield f"ja {slow}"
-        for offset in range(0, len(constant), _WORD):
-            word = constant[offset : offset + _WORD]
-            behind = 8 * (_WORD - len(word))
-            yield f"mov rax, qword ptr [r10 + rdi{plus(offset)}]"
-            if behind:
-                yield f"shl rax, {number(behind)}"
-            yield f"movabs rdx, {number(int.from_bytes(word, 'little') << behind)}"
-            yield "cmp rax, rdx"
-            yield f"jne next{at}_"
+        yield from compare("r10 + rdi", 0, constant, "rdx", f"next{at}_")
         yield f"jmp {labels_of(at)[1]}"
         yield f"next{at}_:"
         yield "inc edi"
