@@ -84,12 +84,12 @@ else
 	@$(MAKE) --no-print-directory -j $(words $(RUNS)) --output-sync=target $(RUNS) & others=$$!; \
 		$(MAKE) --no-print-directory beside; code=$$?; wait $$others && exit $$code
 	@echo "pytest  $(ALONE)"
-	@$(VENV)/python -m pytest $(CHOICE) $(ALONE)
+	@$(VENV)/python -m pytest $(CHOICE) --processes 1 $(ALONE)
 endif
 
 forking:
 	@echo "pytest  those that fork"
-	@$(VENV)/python -m pytest -q $(CHOICE) -m forks $(FORKING)
+	@$(VENV)/python -m pytest -q $(CHOICE) --processes 1 -m forks $(FORKING)
 
 beside:
 	@echo "pytest  $(BESIDE)"
@@ -108,7 +108,7 @@ ready: debian native targets $(VENV)/.test-ready build/babeltrace2/.tried build/
 # does not depend on the user. So do those marked also_user, which are left to `make test-all`.
 OF_USER = $(if $(CHOICE),user,(user or also_user))
 test-user: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian
-	@test "$$(id -u)" != 0 || sh tests/as_user.sh -q $(CHOICE) -m '$(OF_USER) and not slow' \
+	@test "$$(id -u)" != 0 || sh tests/as_user.sh -q $(CHOICE) --processes 1 -m '$(OF_USER) and not slow' \
 		$$(grep -rl --include='test_*.py' 'mark\.$(if $(CHOICE),,\(also_\)\?)user' tests)
 
 # Minutes; tests/races, and so `make test`, takes a choice of it.

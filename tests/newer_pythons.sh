@@ -56,7 +56,7 @@ test_with() {
 	}
 	folder=$2
 	shift 2
-	env -u PYTHONDONTWRITEBYTECODE "$place/bin/python" -m pytest -p no:cacheprovider -q -m 'pythons and not slow' "$@" \
+	env -u PYTHONDONTWRITEBYTECODE "$place/bin/python" -m pytest -p no:cacheprovider -q --processes 1 -m 'pythons and not slow' "$@" \
 		$(grep -rl --include='test_*.py' 'mark\.pythons' "$folder") >"$place.tests" 2>&1
 	code=$?
 	test $code = 0 || cat "$place.tests"

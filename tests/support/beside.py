@@ -3,15 +3,18 @@
 pytest collects all tests once, as ever, and then forks: each process has them all, takes one file
 after the other, and sends back what became of each test. What the tests of a file share is made
 once, and the process that has collected shows everything. A process that dies is a failure of the
-test at which it was; another one goes on behind that.
+test at which it was; another one goes on behind that. The same becomes of a process whose test does
+not end: it is killed with all that it has started, and the failure says what they did.
 """
 
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import os
 import signal
 import sys
+import time
 import traceback
 from collections import deque
 from collections.abc import Iterator
@@ -20,15 +23,28 @@ from itertools import groupby
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, NoReturn
 
+import psutil
 import pytest
+
+from tests.support.timing import HANG_S, progress
 
 Group = tuple[int, ...]
 """Tests that one process runs, as indexes of the session's items."""
 
 
+TEST_S = 3 * HANG_S
+"""How long a test takes at most. A test may wait for more than one thing."""
+
+_LAST_WORDS_S = 10.0
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """What each of these is for says the module."""
     parser.addoption(
-        "--processes", type=int, default=1, metavar="N", help="run files of tests in N processes"
+        "--processes", type=int, default=0, metavar="N", help="run files of tests in N processes"
+    )
+    parser.addoption(
+        "--test-time", type=float, default=TEST_S, metavar="S", help="kill a test that takes longer"
     )
 
 
@@ -37,23 +53,53 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """In the place of pytest's own where several processes are asked for. Raises what that does."""
     config = session.config
     count = config.getoption("--processes")
-    if count == 1 or config.option.collectonly or session.testsfailed:
+    if not count or config.option.collectonly or session.testsfailed:
         return None
     _Pool(session, count).run()
     return True
 
 
 class _Process:
-    """One of them, and what it is to do still, as far as it has said."""
+    """One of them, what it is to do still, as far as it has said, and the file in which it writes
+    where it was when it dies."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, last_words: int) -> None:
         self.pid = pid
+        self.pidfd = os.pidfd_open(pid)
         self.test: int | None = None
         self.left: list[int] = []
+        self.heard_at = time.monotonic()
+        self._hung = ""
+        self._last_words = last_words
 
     def begin(self, test: int) -> None:
         self.test = test
         self.left.remove(test)
+
+    def has_ended(self) -> bool:
+        return bool(wait([self.pidfd], 0))
+
+    def kill(self, limit_s: float) -> None:
+        """Kill it and what it has started, and remember what they did."""
+        hung = psutil.Process(self.pid)
+        started = hung.children(recursive=True)
+        self._hung = f", as it took longer than {limit_s:g} s\n{progress(hung)}"
+        for number in (signal.SIGABRT, signal.SIGCONT):  # it writes where it is
+            os.kill(self.pid, number)
+        wait([self.pidfd], _LAST_WORDS_S)
+        for process in (hung, *started):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end. Return its code, and how it ended."""
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.pidfd)
+        how = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        with open(self._last_words, "rb") as file:
+            file.seek(0)
+            where = file.read().decode(errors="replace")
+        return code, f"{how}{self._hung}\n{where}".rstrip()
 
 
 class _Pool:
@@ -65,6 +111,7 @@ class _Pool:
         self._groups: deque[Group] = deque(tuple(group) for _, group in groups)
         self._session = session
         self._count = min(count, len(self._groups))
+        self._limit_s: float = session.config.getoption("--test-time")
         self._processes: dict[Connection, _Process] = {}
 
     def run(self) -> None:
@@ -72,27 +119,47 @@ class _Pool:
             for _ in range(self._count):
                 self._start()
             while self._processes:
-                for channel in wait(list(self._processes)):
-                    assert isinstance(channel, Connection)
-                    self._hear(channel, self._processes[channel])
+                self._wait()
+                for channel, process in list(self._processes.items()):
+                    if channel.poll():
+                        self._hear(channel, process)
+                    elif process.has_ended():
+                        self._bury(channel, process)
         finally:
-            for channel, process in self._processes.items():
+            for channel in self._processes:
                 channel.close()  # the process ends when it speaks
-                os.waitpid(process.pid, 0)
+            for process in self._processes.values():
+                if not wait([process.pidfd], self._limit_s):
+                    process.kill(self._limit_s)
+                process.end()
+
+    def _wait(self) -> None:
+        """Wait until one has something to say, or is at its end. (A child of one that has died may
+        hold its end of the channel still.) Those that hang are killed."""
+        processes = self._processes.values()
+        first = min(process.heard_at for process in processes) + self._limit_s
+        anything = [*self._processes, *(process.pidfd for process in processes)]
+        ready = wait(anything, max(0.0, first - time.monotonic()))
+        for channel, process in self._processes.items():
+            silent_s = time.monotonic() - process.heard_at
+            if silent_s >= self._limit_s and channel not in ready and process.pidfd not in ready:
+                process.kill(self._limit_s)
 
     def _start(self) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         ours, its = Pipe()
+        last_words = os.memfd_create("last words")
         pid = os.fork()
         if not pid:
             for channel in (ours, *self._processes):
                 channel.close()
-            _be_process(self._session, its)
+            _be_process(self._session, its, last_words)
         its.close()
-        self._processes[ours] = _Process(pid)
+        self._processes[ours] = _Process(pid, last_words)
 
     def _hear(self, channel: Connection, process: _Process) -> None:
+        process.heard_at = time.monotonic()
         try:
             message = channel.recv()
         except (EOFError, ConnectionResetError):
@@ -124,10 +191,9 @@ class _Pool:
     def _bury(self, channel: Connection, process: _Process) -> None:
         del self._processes[channel]
         channel.close()
-        code = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
+        code, how = process.end()
         if code == 0:
             return
-        how = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
         if process.test is None:
             raise self._session.Failed(f"a process of tests {how} at none of them")
         item = self._session.items[process.test]
@@ -142,10 +208,11 @@ class _Pool:
 # ---- in a process --------------------------------------------------------------------------------
 
 
-def _be_process(session: pytest.Session, channel: Connection) -> NoReturn:
+def _be_process(session: pytest.Session, channel: Connection, last_words: int) -> NoReturn:
     """Run tests until there are none, and end without what pytest shows at its end."""
     code = 1
     try:
+        faulthandler.enable(last_words)
         reports = _Reports(session.config)
         _be_silent(session.config)
         session.config.pluginmanager.register(reports)

@@ -123,9 +123,10 @@ def within(seconds: float, action: Callable[[], object]) -> None:
         raise raised[0]
 
 
-def progress() -> str:
-    """What this process and those that it started do, in a second: a line for each."""
-    ours = [psutil.Process(), *psutil.Process().children(recursive=True)]
+def progress(of: psutil.Process | None = None) -> str:
+    """What a process and those that it started do, in a second: a line for each. None: this one."""
+    first = of or psutil.Process()
+    ours = [first, *first.children(recursive=True)]
     before = {process.pid: _cpu_s(process.pid) for process in ours}
     idle, began = psutil.cpu_times().idle, time.monotonic()
     time.sleep(_SAMPLE_S)

@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
+
+from tests.support.timing import wait_until
+
 PLUGINS = ("-p", "tests.support.beside", "-p", "no:hypothesispytest", "-p", "no:cacheprovider")
 
 MEETING = """
@@ -38,6 +42,8 @@ def test_last(log):
 SHARED = """
 import os
 from pathlib import Path
+
+import psutil
 import pytest
 
 @pytest.fixture(scope="session")
@@ -63,6 +69,35 @@ def test_dies():
     os.kill(os.getpid(), signal.SIGKILL)
 
 def test_after_that(): ...
+"""
+
+
+HANGING = """
+import os
+import subprocess
+import time
+
+def test_first(): ...
+
+def test_hangs():
+    subprocess.Popen(["sleep", "1000"])
+    os.fork()  # holds the channel of its parent
+    while True:
+        where_it_is()
+
+def where_it_is():
+    time.sleep(0.01)
+
+def test_after_that(): ...
+"""
+
+AT_WORK = """
+import time
+
+import pytest
+
+@pytest.mark.parametrize("number", range(40))
+def test_works(number): time.sleep(0.1)
 """
 
 
@@ -102,6 +137,22 @@ def test_a_process_that_dies_is_a_failure_of_its_test(repo: Path, tmp_path: Path
     assert re.search(r"\b1 failed, 2 passed in", done.stdout)
     assert "test_dies" in done.stdout
     assert "the process of this test died of SIGKILL" in done.stdout
+
+
+def test_a_test_that_hangs_is_a_failure_that_says_where(repo: Path, tmp_path: Path) -> None:
+    """Also while the other process has something to say again and again."""
+    (tmp_path / "test_hanging.py").write_text(HANGING)
+    (tmp_path / "test_at_work.py").write_text(AT_WORK)
+
+    done = run(repo, tmp_path, "--processes", "2", "--test-time", "2")
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(r"\b1 failed, 42 passed in", done.stdout)
+    assert "the process of this test died of SIGABRT, as it took longer than 2 s" in done.stdout
+    assert re.search(r" in where_it_is\n.* in test_hangs\n", done.stdout)
+    sleeping = re.search(r"^ *(\d+) S .* sleep 1000$", done.stdout, re.MULTILINE)
+    assert sleeping
+    wait_until(lambda: not psutil.pid_exists(int(sleeping[1])), "what a test started to be gone")
 
 
 def test_the_first_failure_ends_all_where_that_is_asked_for(repo: Path, tmp_path: Path) -> None:
