@@ -110,18 +110,31 @@ class Members(Generic[T]):
     def begin(self, pid: int) -> None:
         """Begin the request for a process, if it has such markers. An error is noted, unless it is
         wrong for all."""
+        self.note(pid, self.attempt(pid))
+
+    def attempt(self, pid: int) -> MarkerError | None:
+        """Begin the request for a process. Returns the reason where it has not begun. Raises
+        BadArgument, which is wrong for all."""
         try:
             with ExitStack() as stack:
                 self.add(stack.enter_context(self.open(pid)))
                 stack.pop_all()
         except BadArgument:
             raise
-        except (NoMarkers, UnknownMarker):
-            self.plain += 1
-        except (NoSuchProcess, TargetGone):
-            pass  # it has ended already
         except MarkerError as error:
-            self.failed.append(Failed(pid, error))
+            return error
+        return None
+
+    def note(self, pid: int, reason: MarkerError | None) -> None:
+        """Note why the request has not begun for a process. Nothing is noted of one that has begun,
+        or has ended already."""
+        match reason:
+            case None | NoSuchProcess() | TargetGone():
+                pass
+            case NoMarkers() | UnknownMarker():
+                self.plain += 1
+            case _:
+                self.failed.append(Failed(pid, reason))
 
     def keep(self) -> None:
         """Renew the leases of streams."""

@@ -5,7 +5,8 @@
             new = newcomers.poll()
 
 A process is seen when it runs already (markerjit/targets/arrivals.py says how), and does not wait
-for us: what it does before is missed. A process that executes another file gets a new session.
+for us: what it does before is missed. Its request begins when its loader has mapped its libraries
+(start.py). A process that executes another file gets a new session.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from markerjit.arguments import check_seconds
-from markerjit.errors import MarkerError
 from markerjit.fleet.failed import Failed
 from markerjit.fleet.members import Ended, Member, Members
-from markerjit.memory import read_maps
+from markerjit.fleet.start import Start
 from markerjit.model import Seccomp
 from markerjit.session.session import Session
 from markerjit.targets.arrivals import Arrivals
@@ -30,10 +30,6 @@ T = TypeVar("T")
 
 _LOOK_AGAIN_S = 0.2
 """The time between two looks for members that are over."""
-
-_SETTLES_S = 0.002
-_MOST_S = 1.0
-"""The time in which a program must map its libraries; after it we stop waiting."""
 
 
 class Newcomers(Generic[T]):
@@ -62,12 +58,14 @@ class Newcomers(Generic[T]):
             request, ring_size=ring_size, seccomp=seccomp, breakpoints=breakpoints
         )
         self._looked_at = 0.0
-        self._settling: dict[int, _Settling] = {}
+        self._starts: dict[int, Start] = {}
         self._arrivals = Arrivals(targets)
         self.way = self._arrivals.way
         try:
             for pid in self._arrivals.first:
-                self._members.begin(pid)
+                start = self._starts[pid] = Start(pid, runs=True)
+                if start.is_due():
+                    self._attempt(pid, start)
         except BaseException:
             self.close()
             raise
@@ -85,24 +83,29 @@ class Newcomers(Generic[T]):
     @property
     def plain(self) -> int:
         """Number of programs that have no such markers."""
-        return self._members.plain
+        return self._members.plain + sum(start.is_plain for start in self._starts.values())
 
     def poll(self) -> list[Member[T]]:
         """Begin the requests for the processes that have come meanwhile; returns these."""
         before = self.members
         self._look_for_ends()
         for pid in self._arrivals.poll():
-            self._settling[pid] = _Settling(pid)
-        for pid, settling in list(self._settling.items()):
-            if settling.is_over():
-                del self._settling[pid]
-                self._begin(pid)
+            start = self._starts.get(pid)
+            if not start or start.is_of_another():
+                self._end_start(pid)
+                self._starts[pid] = Start(pid)
+        for pid, start in list(self._starts.items()):
+            if start.is_due():
+                self._attempt(pid, start)
+            elif start.is_over():
+                self._end_start(pid)
         return self.members[len(before) :]
 
     def wait(self, most_s: float) -> None:
         """Wait until something has happened, for so many seconds at most."""
         check_seconds("most_s", most_s)
-        self._arrivals.wait(min(most_s, _SETTLES_S) if self._settling else most_s)
+        looks = [start.pause_s for start in self._starts.values()]
+        self._arrivals.wait(min([most_s, *looks]))
 
     def take_ended(self) -> list[Ended[T]]:
         """The programs that have ended since the last call. They are members until they are
@@ -116,6 +119,8 @@ class Newcomers(Generic[T]):
     def end_requests(self) -> None:
         """End all requests. Raises the last error of those that could not be ended, when all others
         are."""
+        for pid in list(self._starts):
+            self._end_start(pid)
         with ExitStack() as stack:
             stack.callback(self._arrivals.close)
             self._members.end_requests()
@@ -140,12 +145,17 @@ class Newcomers(Generic[T]):
     ) -> None:
         self.close()
 
-    def _begin(self, pid: int) -> None:
-        """Begin a member, unless its program has begun already: news of an execution may come after
-        its effect."""
-        if any(not member.session.is_gone for member in self._members.of(pid)):
-            return
-        self._members.begin(pid)
+    def _attempt(self, pid: int, start: Start) -> None:
+        """Begin a member, unless its program has begun already: news may come after the effect."""
+        has_begun = any(not member.session.is_gone for member in self._members.of(pid))
+        start.note(None if has_begun else self._members.attempt(pid))
+        if start.is_over():
+            self._end_start(pid)
+
+    def _end_start(self, pid: int) -> None:
+        """Wait no longer for what may come of a start."""
+        if start := self._starts.pop(pid, None):
+            self._members.note(pid, start.reason)
 
     def _look_for_ends(self) -> None:
         now = time.monotonic()
@@ -157,29 +167,6 @@ class Newcomers(Generic[T]):
                 ending = member.session.ending()
                 self._members.note_end(member, ending)
                 if ending is None:
-                    self._settling.setdefault(member.pid, _Settling(member.pid))
+                    self._starts.setdefault(member.pid, Start(member.pid))
                 else:
                     self._arrivals.forget(member.pid)
-
-
-class _Settling:
-    """A program that has begun just now: its loader maps libraries, which have markers, too."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._files = -1
-        self._until = time.monotonic() + _MOST_S
-        self._looked_at = 0.0
-
-    def is_over(self) -> bool:
-        """Whether no more files were mapped between two looks, or there is nothing to wait for."""
-        now = time.monotonic()
-        if now - self._looked_at < _SETTLES_S:
-            return False
-        self._looked_at = now
-        try:
-            files = len({mapping.path for mapping in read_maps(self._pid)})
-        except MarkerError:
-            return True
-        before, self._files = self._files, files
-        return files == before or now > self._until
