@@ -7,9 +7,9 @@ another operand is computed is in a word of the stack. No instruction can fault:
 at before, and floats are computed under the usual MXCSR, whatever the program has in it.
 
 Texts, memory and the clock are read by the runtime, by way of gates that change rax, rdi, r10 and
-r11. What it is asked of texts stands behind the code. A text that is compared with a constant, or
-with another one, is looked at by the code itself where that is simple (compared.py, alike.py), and
-so is one whose length is asked for, or in which a constant is searched (searched.py).
+r11. What it is asked of texts stands behind the code. The code itself looks at a text where that is
+simple: one that is compared with constants (compared.py), or with another text (alike.py), whose
+length is asked for, or in which a constant is searched (searched.py).
 
 What this does not do: the code around an expression, which keeps registers (question.py).
 """
@@ -24,7 +24,7 @@ from markerjit.errors import Unsupported
 from markerjit.probes.alike import Alike
 from markerjit.probes.asked_texts import TextArgument, encoded, texts_in_memory
 from markerjit.probes.compared import Comparison
-from markerjit.probes.searched import Length, Search
+from markerjit.probes.searched import Length, Missing, Search
 from markerjit.questions.ir import (
     Binary,
     Choice,
@@ -100,7 +100,7 @@ class Known(NamedTuple):
     rseq_offset: int = 0
 
 
-Looked = Comparison | Alike | Length | Search
+Looked = Comparison | Alike | Length | Search | Missing
 """What the code of a question finds of texts by itself."""
 
 _TIMES, _CPUS = (TIME, hidden(TIME)), (CPU, hidden(CPU))
@@ -173,6 +173,9 @@ class Computing:
                 zero = Constant(operand.type, 0, node.span)
                 compared = Compare(Type.BOOL, "!=", operand, zero, node.span)
                 self._jump_tested(compared, label, when=when, missing=False)
+            case Logic(operator="or", parts=parts) if tests := self._together(parts):
+                self._ask(node, tests)
+                self._emit(node, "test rax, rax", f"{'jne' if when else 'je'} {label}")
             case Logic(operator=symbol, parts=parts):
                 self._jump_decided(parts, label, when=when, decides=symbol == "or")
             case Compare(operator=symbol):
@@ -298,7 +301,7 @@ class Computing:
                 | Unary(operator="len")
                 | Unary(operator="missing", operand=Value(type=Type.TEXT) | Slice() | TextAt())
             ):
-                self._ask(node)
+                self._ask(node, (node,))
             case Compare() | Logic() | Unary(operator="not" | "truth" | "missing"):
                 is_met, behind = self._label(), self._label()
                 self.jump(node, is_met, when=True)
@@ -309,29 +312,32 @@ class Computing:
             case _:
                 raise Unsupported(f"there is no code for {type(node).__name__} as a number")
 
-    def _ask(self, node: TextTest | Unary) -> None:
-        """Have the runtime look at a text, or two. The addresses of texts in memory are kept
-        meanwhile."""
+    def _ask(self, node: Node, tests: Sequence[TextTest | Unary]) -> None:
+        """Have the runtime look at texts, until one of these tests says yes. The addresses of texts
+        in memory are kept meanwhile."""
         missing, behind = self._label(), self._label()
         addresses: dict[TextAt, int] = {}
         before = self._kept
         with self._missing_at(missing):
-            for text in texts_in_memory(node):
+            for text in (text for test in tests for text in texts_in_memory(test)):
                 self._number(text.address)
                 addresses[text] = self._keep(text, "rax")
         below = {text: word - self._words // _WORD for text, word in addresses.items()}
         if any(place < _FARTHEST for place in below.values()):
             raise Unsupported("the question is too deep for a text in memory")
-        index = len(self.asked)
-        compared = self._comparison(index, node)
+        first = len(self.asked)
+        compared = self._comparison(first, tests)
         if compared:
             self._emit(node, *compared.lines(self._words, self._known.rseq_offset))
             self.compared.append(compared)
-        self._emit(node, f"lea rdi, [rip + text{index}]")
-        self._emit(node, f"lea r10, [rsp + {number(self._words)}]", ASK)
+        for index, test in enumerate(tests, first):
+            if index > first:
+                self._emit(node, "test rax, rax", f"jne answered{first}")
+            self._emit(node, f"lea rdi, [rip + text{index}]")
+            self._emit(node, f"lea r10, [rsp + {number(self._words)}]", ASK)
+            self.asked.append(encoded(test, self._known.texts, below, careful=self._known.careful))
         if compared:
-            self._place(f"answered{index}")
-        self.asked.append(encoded(node, self._known.texts, below, careful=self._known.careful))
+            self._place(f"answered{first}")
         self._kept = before
         if any(may_be_missing(text.address) for text in addresses):
             is_missing = isinstance(node, Unary) and node.operator == "missing"
@@ -340,15 +346,22 @@ class Computing:
             self._emit(node, "mov eax, 1" if is_missing else "xor eax, eax")
             self._place(behind)
 
-    def _comparison(self, index: int, node: TextTest | Unary) -> Looked | None:
+    def _together(self, parts: Sequence[Node]) -> Sequence[TextTest]:
+        """The parts of an `or` that are comparisons of one text; none where there are others."""
+        tests = [part for part in parts if isinstance(part, TextTest)]
+        return tests if len(tests) == len(parts) and self._comparison(0, tests) else ()
+
+    def _comparison(self, index: int, tests: Sequence[TextTest | Unary]) -> Looked | None:
         """What is asked of a text, where the runtime is asked only now and then."""
         if self._known.careful or not self._known.rseq_offset:
             return None
-        texts = self._known.texts
+        texts, node = self._known.texts, tests[0]
         if isinstance(node, Unary):
-            return Length.of(index, node, texts)
-        with_other = Comparison.of(index, node, texts) or Alike.of(index, node, texts)
-        return with_other or Search.of(index, node, texts)
+            return Length.of(index, node, texts) or Missing.of(index, node, texts)
+        comparison = Comparison.of(index, tests, texts)
+        if comparison or len(tests) > 1:
+            return comparison
+        return Alike.of(index, node, texts) or Search.of(index, node, texts)
 
     def _keep(self, node: Node, register: str) -> int:
         """Keep a register in a word. Returns the word's number, from rsp."""

@@ -118,6 +118,9 @@ def _text_conditions() -> st.SearchStrategy[str]:
         st.tuples(_texts(), piece).map(lambda parts: f"{parts[0]}.startswith({parts[1]})"),
         _texts().map(lambda text: f"{text} is None"),
         st.tuples(_texts(), st.integers(0, 9)).map(lambda parts: f"len({parts[0]}) > {parts[1]}"),
+        st.tuples(_texts(), piece, piece).map(
+            lambda parts: f"{parts[0]} in ({parts[1]}, {parts[2]})"
+        ),
     )
 
 
@@ -216,6 +219,7 @@ def _of_memory(depth: int) -> st.SearchStrategy[str]:
 QUESTIONS_OF_MEMORY = _of_memory(2)
 """About numbers and texts at and around the pointers `p` and `q`, and at u64_."""
 QUESTIONS_OF_NUMBERS = _conditions(3)
+TEXT_CONDITIONS = st.lists(_text_conditions(), min_size=1, max_size=3).map(" or ".join)
 QUESTIONS = st.lists(st.one_of(_text_conditions(), _conditions(2)), min_size=1, max_size=3).map(
     lambda parts: " and ".join(f"({part})" for part in parts)
 )

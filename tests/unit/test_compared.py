@@ -10,12 +10,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from markerjit.abi import CODE_SIZE
 from markerjit.model import Signature
 from markerjit.probes import called
+from markerjit.probes.asking import Process, ask_markers, draft_of_question, scope_of_marker
+from markerjit.questions import Question, ask
 from tests.support.adder import SIGNATURE, Adder, placed
+from tests.support.choice import examples
 from tests.support.own_arena import CHARS, INT, RESTARTABLE, OwnArena, geometry_of
+from tests.support.question_reference import answer
+from tests.support.question_texts import TEXT_CONDITIONS, texts
 
 OF_LENGTH = Signature("sized", "text %.*s", (INT, CHARS))
 NO = b"\x31\xc0\xc3"  # xor eax, eax; ret
@@ -131,8 +138,7 @@ def test_text_with_a_length_ends_there_or_at_its_nul(
             met = is_met(operator, text, constant)
             whole, alone = made.met(data, most)
             assert whole == (TIMES if met else 0), (text, most)
-            if most >= 0:
-                assert (0 < alone <= TIMES) if met else alone == 0, (text, most)
+            assert (0 < alone <= TIMES) if met else alone == 0, (text, most)
     made.free()
 
 
@@ -156,13 +162,18 @@ def test_what_is_no_text_is_left_to_the_runtime(
 
 @pytest.mark.parametrize(
     "where",
-    ['"es" in text[1:]', "len(text[:5]) == 3", "text[1:] != text", f'text != "{LETTERS[:65]}"'],
+    [
+        "text[:9] == text[:8]",
+        "text[1:] != text",
+        "len(text[65:]) == 0",
+        f'text != "{LETTERS[:65]}"',
+    ],
 )
 def test_other_tests_are_the_runtime_s(asked: Callable[[str], Asked], where: str) -> None:
     whole, alone = asked(where).met(b"yes")
 
     assert whole == TIMES
-    assert alone == (TIMES if "!=" in where else 0)
+    assert alone == (0 if "text[:9]" in where else TIMES)
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 16, 40, 77])
@@ -213,11 +224,65 @@ def test_text_at_the_end_of_its_page(asked: Callable[[str], Asked], where: str) 
         assert made.met_by(*arguments, placed(b"ab", at=at))[0] == 0
 
 
+@pytest.mark.parametrize("where", ["len(text[8:]) == 3", '"ab" in text[8:]', 'text[8:] == "abc"'])
+def test_part_whose_word_is_not_in_the_page_is_the_runtime_s(
+    asked: Callable[[str], Asked], where: str
+) -> None:
+    made = asked(where)
+    arguments = (ctypes.c_int64(0), ctypes.c_uint64(0), ctypes.c_double(0))
+    for at in (4096 - 17, 4096 - 16, 4096 - 15, 4096 - 12):
+        whole, alone = made.met_by(*arguments, placed(b"x" * 8 + b"abc", at=at))
+        assert whole == TIMES
+        assert (0 < alone <= TIMES) if at <= 4096 - 16 else alone == 0
+
+
 def test_two_comparisons_in_one_question(asked: Callable[[str], Asked]) -> None:
     made = asked('text.startswith("a") and (text == "ab" or text == "ac") and size == 0')
 
     assert [made.met(text)[0] for text in (b"ab", b"ac", b"ad", b"bb")] == [TIMES, TIMES, 0, 0]
     assert made.met(b"ac")[1] > 0
+
+
+@pytest.mark.parametrize("among", [("GET", "SET"), ("a", "abcdefgh", "abcdefghi", "")])
+@pytest.mark.parametrize("data", [SIGNATURE, OF_LENGTH])
+def test_one_of_several_constants(own: OwnArena, among: tuple[str, ...], data: Signature) -> None:
+    inside, outside = Asked(own, f"text in {among}", data), Asked(own, f"text not in {among}", data)
+
+    for text in (*among, *(constant + "x" for constant in among), "SE", "GES", "abcdefgX"):
+        length = None if data is SIGNATURE else len(text)
+        met = text in among
+        within, without = (each.met(text.encode(), length) for each in (inside, outside))
+        assert within[0] == (TIMES if met else 0), text
+        assert without[0] == TIMES - within[0], text
+        if text:  # of 0 bytes the runtime reads none, so it does not learn that the page is there
+            assert (0 < within[1] <= TIMES) if met else within[1] == 0, text
+    inside.free()
+    outside.free()
+
+
+@pytest.mark.parametrize(
+    "where",
+    ['text == "ab" or text[1:] == "cd" or text.startswith("xy")', 'text[2:4] in ("cd", "ef")'],
+)
+def test_parts_of_one_text_that_are_compared(asked: Callable[[str], Asked], where: str) -> None:
+    made, holds = asked(where), eval(f"lambda text: {where}")
+
+    for text in ("ab", "acd", "xyz", "abcd", "abef", "abcdx", "abc", "xefx", "", "abc\xe9f"):
+        whole, alone = made.met(text.encode("latin1"))
+        assert whole == (TIMES if holds(text) else 0), text
+        assert (0 < alone <= TIMES) if holds(text) else alone == 0, text
+
+
+def test_one_of_several_constants_is_looked_for_in_one_sequence(own: OwnArena) -> None:
+    signature = SIGNATURE._replace(name="several")
+    where = 'text in ("GET", "SET") or size > 3 or text == "DEL"'
+    question = ask_markers(where, [signature])[0]
+    assert isinstance(question, Question)
+
+    draft = draft_of_question(question, signature, process=Process.of(own.arena))
+
+    assert [line.text for line in draft.lines].count("rdtsc") == 2
+    assert len(draft.asked) == 3
 
 
 PARTS = ((0, 3), (2, 5), (1, None), (7, 16), (8, 16), (9, 17), (8, None), (13, None))
@@ -255,6 +320,79 @@ def test_part_of_a_text_with_a_length_is_compared(
             assert answers[0] == (TIMES if met else 0), (data, most)
             assert (0 < answers[1] <= TIMES) if met else answers[1] == 0, (data, most)
     made.free()
+
+
+@pytest.mark.parametrize("low, high", PARTS)
+def test_length_of_a_part_is_that_of_python(own: OwnArena, low: int, high: int | None) -> None:
+    part = f"text[{low}:{'' if high is None else high}]"
+    texts = [LETTERS[:length].encode() for length in range(low + 12)]
+    for size in (1, 3, 8):
+        where = f"len({part}) == {size}"
+        made, sized = (Asked(own, where, data) for data in (SIGNATURE, OF_LENGTH))
+        for text in texts:
+            met = len(text[low:high]) == size
+            for whole, alone in (made.met(text), sized.met(LETTERS.encode(), len(text))):
+                assert whole == (TIMES if met else 0), (text, size)
+                assert (0 < alone <= TIMES) if met else alone == 0, (text, size)
+        made.free()
+        sized.free()
+
+
+@pytest.mark.parametrize("low, high", PARTS)
+def test_constant_is_searched_in_a_part(own: OwnArena, low: int, high: int | None) -> None:
+    part = f"text[{low}:{'' if high is None else high}]"
+    for constant in (LETTERS[low : low + 2], LETTERS[low + 1 : low + 3], LETTERS[low + 1]):
+        made, sized = (
+            Asked(own, f'"{constant}" in {part}', data) for data in (SIGNATURE, OF_LENGTH)
+        )
+        for length in range(low + 12):
+            text = LETTERS[:length]
+            met = constant in text[low:high]
+            for whole, alone in (made.met(text.encode()), sized.met(LETTERS.encode(), length)):
+                assert whole == (TIMES if met else 0), (text, constant)
+                assert (0 < alone <= TIMES) if met else alone == 0, (text, constant)
+        made.free()
+        sized.free()
+
+
+@pytest.mark.parametrize("where", ["text is None", "text[2:] is None"])
+def test_text_that_is_there_is_found_to_be(own: OwnArena, where: str) -> None:
+    made = Asked(own, f"{where} or size == 1")
+    size = ctypes.c_uint64(1)
+
+    assert made.met(b"yes")[0] == made.met(b"")[0] == 0
+    assert made.met(None) == (TIMES, 0)
+    assert made.met_by(ctypes.c_int64(0), size, ctypes.c_double(0), placed(b"yes"))[0] == TIMES
+    made.free()
+
+
+OF_BOTH = Signature("both", "s %.*s t %s", (INT, CHARS, CHARS))
+SCOPE_OF_BOTH = scope_of_marker(OF_BOTH)
+
+
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
+@given(
+    where=TEXT_CONDITIONS,
+    events=st.lists(
+        st.tuples(texts(), st.integers(-1, 12), st.sampled_from((0, 5, 4080, 4090)), texts()),
+        min_size=1,
+        max_size=6,
+    ),
+)
+def test_any_question_about_texts_has_the_answer_of_the_reference(
+    own: OwnArena, where: str, events: list[tuple[bytes | None, int, int, bytes | None]]
+) -> None:
+    made, question = Asked(own, where, OF_BOTH), ask(where, [SCOPE_OF_BOTH])[0]
+    assert isinstance(question, Question)
+    try:
+        for data, length, at, other in events:
+            s = None if data is None else (data if length < 0 else data[:length]).split(b"\0")[0]
+            t = None if other is None else other.split(b"\0")[0]
+            texts_of_event = placed(data, at=at), placed(other, page=1)
+            met = made.met_by(ctypes.c_int(length), *texts_of_event)[0]
+            assert met == TIMES * answer(question.condition, {"s": s, "t": t}), (s, t)
+    finally:
+        made.free()
 
 
 @pytest.mark.parametrize("where", ['text[2:5] == "cdef"', 'text[4:2] == ""', 'text[2:] == ""'])

@@ -10,7 +10,7 @@
  *                    switched by itself
  *     BENCH_EVENT    for mark: what is recorded, two ints where nothing is said; more of them are
  *                    the same again. ints_1, ints_3, ints_4, ints_8, text_5, text_40, text_200,
- *                    texts_2, float; pair: two markers
+ *                    sized_5, texts_2, float; pair: two markers
  *     BENCH_HOOK     for hooked: see hooks.h
  *     BENCH_DEEP     the loop is called below 70 functions, so that its stack has frames
  *     BENCH_LINKED   the object becomes a part of crew, which finds its loop in a section
@@ -77,6 +77,7 @@
 #define EVENT_text_40(name, a, b) MARK(name, "text %s", TEXT_40)
 #define TEXT_40 "1234567890123456789012345678901234567890"
 #define EVENT_text_200(name, a, b) MARK(name, "text %s", TEXT_40 TEXT_40 TEXT_40 TEXT_40 TEXT_40)
+#define EVENT_sized_5(name, a, b) MARK(name, "text %.*s", 5, "12345")
 #define EVENT_texts_2(name, a, b) MARK(name, "text %s other %s", "12345", "12346")
 #define EVENT_float(name, a, b) MARK(name, "a %d x %g", a, (double)b)
 #define EVENT_pair(name, a, b) PAIR(name, CAT(name, _end), a, b)

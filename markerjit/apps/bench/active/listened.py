@@ -95,6 +95,10 @@ QUESTIONS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
     "ask_texts_no": ({"where": "text == other"}, False),
     "ask_length_no": ({"where": "len(text) == 9"}, False),
     "ask_search_no": ({"where": '"77" in text'}, False),
+    "ask_part_length_no": ({"where": "len(text[:4]) == 9"}, False),
+    "ask_part_search_no": ({"where": '"77" in text[:4]'}, False),
+    "ask_among_no": ({"where": 'text in ("12346", "12347", "12348")'}, False),
+    "ask_none": ({"where": "text is None"}, False),
     "stack_1": ({"where": "stack(1) != 0"}, True),
     "stack_4": ({"where": "stack(4) != 0"}, True),
     **{f"deep_{depth}": ({"where": f"stack({depth}) != 0"}, True) for depth in DEPTHS},
@@ -323,6 +327,14 @@ _ASKED_TEXTS = (
     ("ask_part_no", "a question about a part of a text", "equality of three bytes; it says no"),
     ("ask_length_no", "a question about the length of a text", "of 5; it says no"),
     ("ask_search_no", "a question that searches a text", "two bytes in a text of 5; it says no"),
+    ("ask_part_length_no", "a question about the length of a part", "of 4 of 5; it says no"),
+    ("ask_part_search_no", "a question that searches a part", "two bytes in 4 of 5; it says no"),
+    ("ask_among_no", "a question about a text among three", "equality with three of 5; it says no"),
+    ("ask_none", "a question whether a text is there", "it is, so it says no"),
+)
+_ASKED_LENGTHS = (
+    ("ask_length_no", "a question about the length of a text with one", "%.*s of 5; it says no"),
+    ("ask_search_no", "a question that searches a text with a length", "%.*s of 5; it says no"),
 )
 
 _ADDED = (
@@ -400,6 +412,7 @@ FORMS = (
     *(_mark(f"jump, {name}", "jump", by, what, is_usual=by == "ask_no")
       for by, name, what in _ASKED),
     *(_event(by, f"jump, {name}", "text_5", 32, what) for by, name, what in _ASKED_TEXTS),
+    *(_event(by, f"jump, {name}", "sized_5", 32, what) for by, name, what in _ASKED_LENGTHS),
     _event("ask_texts_no", "jump, a question about two texts", "texts_2", 32,
            "equality of two texts of 5, of which the last bytes differ"),
     *(_mark(f"jump, {name}", "jump", by, what, is_usual=False)
