@@ -1,11 +1,12 @@
 """All functions of a program switched on at once, at entry and exits: what it costs the controller.
 
-    python -m bench.functions [--rounds 3] [--calls] [cpython] [postgres]
+    python -m bench.functions [--rounds 3] [--calls | --all] [cpython] [postgres]
 
 For each round a program is started: Debian's python3, and a backend of PostgreSQL (apt-get install
 postgresql). In one process of the controller its functions are planned, with an empty cache; in
-another one they are planned from the cache of the first, and then switched on, off, on, and off.
-All that can be open without a breakpoint are, and are counted. With --calls all calls of them are
+another one they are planned from the cache of the first, and then switched on and off four times
+in one session. All that can be open without a breakpoint are, and are counted. With --all the
+pattern is of all functions, so that each `on` leaves some out. With --calls all calls of them are
 followed in its place, twice in one process, which rests.
 
 Printed are seconds of processor time of the controller, the lowest of the rounds with the highest
@@ -37,7 +38,10 @@ from markerjit.session.openings import silent
 from markerjit.sites import parse_name
 
 PYTHON = Path("/usr/bin/python3")
-STAGES = ("plan, first", "plan, cached", "on", "off", "on again", "off again")
+STAGES = (
+    "plan, first", "plan, cached", "on", "off", "on again", "off again", "third on", "third off",
+    "fourth on", "fourth off",
+)  # fmt: skip
 OF_CALLS = ("calls, on", "calls, off", "calls, on again", "calls, off again")
 BOTH = ("", ":return")
 
@@ -115,7 +119,8 @@ def measure(pid: int, path: str, what: str) -> dict[str, Any]:
             return result
         names = sorted({each.name for each in plan.not_opened})
         parts = [f"func:{path}:*{behind}" for behind in BOTH]
-        pattern = ",".join([*parts, *(f"!func:{name}{each}" for name in names for each in BOTH)])
+        without = [f"!func:{name}{each}" for name in names for each in BOTH]
+        pattern = ",".join(parts if what == "all" else [*parts, *without])
         for number, stage in enumerate(STAGES[2:]):
             switch = session.off if number % 2 else session.on
             applied = timed(result, stage, lambda switch=switch: switch(pattern))
@@ -192,7 +197,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--calls", action="store_true", help="follow all calls")
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument(
+        "--calls",
+        action="store_const",
+        const="calls",
+        dest="what",
+        default="switch",
+        help="follow all calls",
+    )
+    ways.add_argument(
+        "--all",
+        action="store_const",
+        const="all",
+        dest="what",
+        help="name those, too, that cannot be open",
+    )
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
@@ -205,14 +225,14 @@ def main() -> None:
     print(f"{processor()}, {os.cpu_count()} CPUs, Linux {platform.release()}")
     print(f"load {os.getloadavg()[0]:.0f} at the start, {options.rounds} rounds")
     columns, cells_of = OF_SWITCHES
-    if options.calls:
+    if options.what == "calls":
         columns, cells_of = OF_FOLLOWING
     print(f"| object | functions | opened | {' | '.join(columns)} |")
     print("| --- |" + " ---: |" * (len(columns) + 2))
     for program in options.programs or PROGRAMS:
         values: defaultdict[str, list[float]] = defaultdict(list)
         for _ in range(options.rounds):
-            for key, value in round_of(program, "calls" if options.calls else "switch").items():
+            for key, value in round_of(program, options.what).items():
                 values[key].append(value)
         opened, others = values["functions"][-1], values["others"][-1]
         cells = [program, f"{opened + others:,.0f}", f"{opened:,.0f}", *cells_of(values)]
