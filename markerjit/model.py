@@ -210,6 +210,8 @@ class Form(NamedTuple):
     lead    how many bytes of the instruction stand before the head
     closed  why the site cannot be switched, as a clause; "" where the form's name says it
     reason  what `closed` is a reason of, to be counted
+    lasts   the same request finds it closed as long as nothing else is mapped in the process, and
+            it gets no stub by another request
 
     The head is empty where the slot alone decides. Then no code changes, and there is one way. A
     site without any way cannot be switched.
@@ -223,6 +225,7 @@ class Form(NamedTuple):
     lead: int = 0
     closed: str = ""
     reason: Reason = Reason.NO_OPENING
+    lasts: bool = False
 
     @property
     def modes(self) -> tuple[Mode, ...]:

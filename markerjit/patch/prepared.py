@@ -43,13 +43,13 @@ def prepare(
     plan: Plan, states: Sequence[SiteState], mapped: bytes, switched: Mapping[int, Switched]
 ) -> Prepared | None:
     """Make it from the plan that was applied and the states that the plan was made from. None for a
-    plan that cannot be repeated because it left some of the sites as they were."""
+    plan that cannot be repeated because it left some of the sites as they were, and on."""
     steps: dict[int, int] = {}
     for edit in plan.edits:
         for place in range(edit.address, edit.address + len(edit.old)):
             steps.setdefault(place, edit.step)
     guards: dict[int, Edit] = {}
-    for guard in _guards(states, steps, plan.edits[-1].step + 1):
+    for guard in _guards(plan, states, steps):
         if guard is None:
             return None
         guards[guard.address] = guard
@@ -66,17 +66,22 @@ def prepare(
 
 
 def _guards(
-    states: Sequence[SiteState], steps: Mapping[int, int], last: int
+    plan: Plan, states: Sequence[SiteState], steps: Mapping[int, int]
 ) -> Iterator[Edit | None]:
-    """Edits for what the plan does not change; a None for a site of which it changes nothing. Data
-    is a step of its own, the `last`: among code it would keep that from being written by runs."""
+    """Edits for what the plan does not change; a None for a site that is on and of which it changes
+    nothing. Data is a step of its own, the last: among code it would keep that from being written
+    by runs."""
+    last = plan.edits[-1].step + 1
+    of_code = next((edit.step for edit in plan.edits if edit.code), last)
     for state, address in _each(states):
         site = state.site
         words = dict(_words(state))
         head = range(address, address + len(state.head))
         changed = [steps[place] for place in (*head, *words) if place in steps]
         in_head = [steps[place] for place in head if place in steps]
-        if not changed or (state.head and not in_head):
+        if not in_head and _stays_off(plan, state, address):
+            in_head = [of_code]
+        elif not changed or (state.head and not in_head):
             yield None
             continue
         for index, place in enumerate(head):
@@ -86,6 +91,13 @@ def _guards(
         for place, word in words.items():
             if place not in steps:
                 yield _guard(place, word.to_bytes(8, "little"), site.marker, code=False, step=last)
+
+
+def _stays_off(plan: Plan, state: SiteState, address: RemoteAddress) -> bool:
+    """Whether a site is off before a plan and after it, and its whole head was read. That of a
+    function some of whose exits cannot be opened is."""
+    is_off = not (state.code_mode or state.mode) and plan.modes.get(address, Mode.JUMP) is None
+    return is_off and len(state.head) == len(state.site.form.head)
 
 
 def _each(states: Sequence[SiteState]) -> Iterator[tuple[SiteState, RemoteAddress]]:

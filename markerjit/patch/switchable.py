@@ -87,14 +87,26 @@ class SiteState(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A marker that matches, and that a plan leaves as it is: why, and a sentence that names it."""
+    """A marker that matches, and that a plan leaves as it is: why, and a sentence that names it.
+
+    lasts  the same request leaves it out again as long as nothing else is mapped in the process,
+           and none of its sites gets a stub by another request. Not so of what the program, or
+           another tool, may take back at any moment: a probe of the program's, altered code, a
+           signal that is blocked; nor of what depends on which other sites are on
+    """
 
     marker: str
     reason: Reason
     sentence: str
+    lasts: bool = False
 
 
-_Why = tuple[Reason, str]
+class _Why(NamedTuple):
+    """The fields of a LeftOut behind its marker."""
+
+    reason: Reason
+    sentence: str
+    lasts: bool = False
 
 
 def to_be_opened(
@@ -127,7 +139,7 @@ def to_be_closed(
         if state.site.form.closed:
             continue
         problem = state.problem
-        reason = (problem.reason, problem.fact) if problem else _reason_against(state, ours)
+        reason = _Why(problem.reason, problem.fact) if problem else _reason_against(state, ours)
         if reason:
             reasons.setdefault(state.site.marker, reason)
         else:
@@ -141,7 +153,8 @@ def _left_out(reasons: dict[str, _Why]) -> tuple[LeftOut, ...]:
 
 def reason_against_closed(site: Site) -> _Why:
     """The reason why a site that has no way now may not be switched, and a sentence."""
-    return site.form.reason, f"{written_name(site.marker)} ({site.source}) {site.form.closed}"
+    form, name = site.form, written_name(site.marker)
+    return _Why(form.reason, f"{name} ({site.source}) {form.closed}", form.lasts)
 
 
 def _reason_against(state: SiteState, ours: Container[int]) -> _Why | None:
@@ -150,20 +163,23 @@ def _reason_against(state: SiteState, ours: Container[int]) -> _Why | None:
     if site.form.closed:
         return reason_against_closed(site)
     if not site.form.ways:
-        return Reason.ALWAYS_ON, (
+        always = (
             f"{site.marker} is compiled as {site.kind} ({site.source}): it always calls its probe "
             "and cannot be switched"
         )
+        return _Why(Reason.ALWAYS_ON, always, lasts=True)
     if probe != site.body.idle and probe not in ours:
-        return Reason.PROGRAMS_PROBE, (
+        taken = (
             f"{site.marker} has a probe of the program itself at {probe:#x}; "
             "only the program can take that away (marker_disable_probe)"
         )
+        return _Why(Reason.PROGRAMS_PROBE, taken)
     if state.is_shared:
-        return Reason.SHARED_CODE, (
+        shared = (
             f"{written_name(site.marker)} ({site.address:#x}) is in a shared mapping of "
             f"{site.object.path}: writing there would change the file"
         )
+        return _Why(Reason.SHARED_CODE, shared, lasts=True)
     return None
 
 
@@ -182,10 +198,11 @@ def clashing_slots(sites: Iterable[Site]) -> set[RemoteAddress]:
 
 
 def _two_formats(site: Site) -> _Why:
-    return Reason.TWO_FORMATS, (
+    two = (
         f"{site.marker} has sites with different formats or types in one object "
         f"({site.source}); give one of them another name"
     )
+    return _Why(Reason.TWO_FORMATS, two, lasts=True)
 
 
 # ---- entries that are open for exits (carried.py) ------------------------------------------------

@@ -22,8 +22,14 @@ in the journal while they are applied, and the entries say what has become of th
 Where anything is different nothing is done here. The ordinary way makes the switch, or says why it
 cannot be made.
 
-What this does not do: switches of sites with instructions that other sites have, too, and in our
-own process breakpoints and foreign sites.
+What was left out stays left out, for the same reason. That is known before (switch.py): a switch is
+only prepared where what each marker was left out for lasts as long as 1 holds, and no site gets a
+stub, which 3 would show (`LeftOut.lasts`). So a switch that leaves out a marker for what may change
+without a trace in 1 to 5 is planned each time: the program's own probe, bytes that another tool has
+changed, a thread that blocks SIGTRAP, a semaphore that is not mapped, another site that is on.
+
+What this does not do: open sites with instructions that other sites have, too, and in our own
+process breakpoints and foreign sites.
 """
 
 from __future__ import annotations
@@ -59,7 +65,7 @@ from markerjit.remote.mappings import CODE, SHARED_CODE
 from markerjit.session.target import Seen
 from markerjit.session.turn import Turn, Turns
 
-_MOST_MARKERS = 4096
+_MOST_MARKERS = 1 << 16
 """Their entries are read and written whole."""
 _WORD = 8
 _TABLE = (Control.patches_changed.offset, Control.units_used.offset)
@@ -77,9 +83,11 @@ def again(turn: Turn, turns: Turns, arena: Arena, prepared: Prepared) -> Again |
     seen, plan = turn.seen, prepared.plan
     is_known = seen.mapped is not None and not seen.arenas.unfinished
     is_alone = is_known and tuple(seen.arenas.open) == (arena,) and arena.is_current
-    is_special = bool(plan.carries or plan.left_out)
     # With sites that share instructions it depends on the others what may be opened.
-    if not is_alone or is_special or turn.target.sharing() or turns.has_filters:
+    shared = turn.target.sharing()
+    opens_shared = shared and any(mode and at in shared for at, mode in plan.modes.items())
+    is_special = bool(plan.carries or opens_shared)
+    if not is_alone or is_special or turns.has_filters:
         return None
     has_traps = bool(plan.traps or plan.untraps or prepared.planted)
     if turn.target.own and (has_traps or seen.opened):

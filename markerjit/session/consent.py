@@ -21,9 +21,10 @@ NEEDS_BREAKPOINT = (
 )
 
 
-def without_breakpoint(site: UsdtSite) -> Site:
-    """A site that gets no stub, because it needs a breakpoint that nobody asked for."""
-    return without_stub(site, NEEDS_BREAKPOINT, Reason.NEEDS_BREAKPOINT)
+def without_breakpoint(site: UsdtSite, *, lasts: bool) -> Site:
+    """A site that gets no stub, because it needs a breakpoint that nobody asked for. That does not
+    last where a jump may fit later."""
+    return without_stub(site, NEEDS_BREAKPOINT, Reason.NEEDS_BREAKPOINT, lasts=lasts)
 
 
 def closed_for_want(form: Form) -> Form:

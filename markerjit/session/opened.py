@@ -252,9 +252,12 @@ def with_stub(
     return new(Site, (site.signature, site.place, site.address, form, body))
 
 
-def without_stub(site: UsdtSite, why: str, reason: Reason = Reason.NO_OPENING) -> Site:
-    """A site that cannot be opened, or is not to be, for this reason."""
-    return _closed(site, site.form._replace(closed=why, reason=reason))
+def without_stub(
+    site: UsdtSite, why: str, reason: Reason = Reason.NO_OPENING, *, lasts: bool = False
+) -> Site:
+    """A site that cannot be opened, or is not to be, for this reason, which `lasts` or not (`Form`
+    of model.py)."""
+    return _closed(site, site.form._replace(closed=why, reason=reason, lasts=lasts))
 
 
 def with_stub_to_come(site: UsdtSite, how: str = "") -> Site:

@@ -104,6 +104,14 @@ class Ready(NamedTuple):
     hole: HolePlace | None = None
 
 
+class Obstacle(NamedTuple):
+    """Why a site gets no stub; and whether that `lasts` (`Form` of model.py), as what the file says
+    does, and no other site that may be off later, or code that may be changed back."""
+
+    why: str
+    lasts: bool = False
+
+
 def make_stubs(
     turn: Turn,
     sites: Sequence[UsdtSite],
@@ -124,9 +132,14 @@ def make_stubs(
 
 
 def have_stubs(target: Target, sites: Sequence[UsdtSite]) -> bool:
-    """Whether each of these sites, and each entry that they need, has a stub for its arguments."""
+    """Whether each of these sites, and each entry that they need, has a stub for its arguments, or
+    has just been found to have none, for a reason that lasts."""
     have = {key_of(site): site.signature for site in target.seen.opened}
-    return all(have.get(key_of(site)) == site.signature for site in with_entries(sites))
+    closed = target.unopenable
+    return all(
+        have[key] == site.signature if key in have else key in closed and closed[key].form.lasts
+        for key, site in ((key_of(site), site) for site in with_entries(sites))
+    )
 
 
 def put_stubs(
@@ -253,13 +266,14 @@ def looked_at(
                     )
                     if key_of(site) in renewed and not _is_by_jump(answer):
                         continue  # it keeps the stub that it has
-                    if isinstance(answer, Ready) and not (breakpoints or _is_by_jump(answer)):
-                        closed.append(without_breakpoint(site))
-                    elif isinstance(answer, Ready):
+                    if isinstance(answer, Obstacle):
+                        closed.append(without_stub(site, answer.why, lasts=answer.lasts))
+                    elif breakpoints or _is_by_jump(answer):
                         ready.append(answer)
                         _take(taken(), answer)
                     else:
-                        closed.append(without_stub(site, answer))
+                        lasts = copy_calls and not _may_get_jump(image, site, opening, taken())
+                        closed.append(without_breakpoint(site, lasts=lasts))
         except (BadFile, NoFunctions) as problem:
             closed += [without_stub(site, f"cannot be opened: {problem}") for site in of_object]
     with_stub_now = {(site.address, site.signature) for site in target.seen.opened}
@@ -282,7 +296,8 @@ def _with_their_entries(
             form = of_closed.get(key_of(entry))
             other = "is on for arguments that another controller knows; switch it off first"
             why = f"needs its entry, which {form.closed if form else other}"
-            closed.append(without_stub(each.site, why, form.reason if form else Reason.NO_OPENING))
+            reason, lasts = (form.reason, form.lasts) if form else (Reason.NO_OPENING, False)
+            closed.append(without_stub(each.site, why, reason, lasts=lasts))
     return allowed, closed
 
 
@@ -298,7 +313,7 @@ def _with_other_arguments(target: Target, sites: Sequence[UsdtSite]) -> set[Key]
     return {key_of(state.site) for state in states if not state.code_mode and not state.problem}
 
 
-def _is_by_jump(answer: Ready | str) -> bool:
+def _is_by_jump(answer: Ready | Obstacle) -> bool:
     """A breakpoint is looked up by its address, which leads to one stub for good."""
     return isinstance(answer, Ready) and len(answer.head) > 1
 
@@ -345,11 +360,11 @@ def _probes_of(target: Target, mapped: MappedObject) -> list[int]:
     return [site.place.offset for site in target.usdt().sites if site.place.object == mapped]
 
 
-def _against(target: Target, site: UsdtSite, loose: Sequence[Code]) -> str | None:
+def _against(target: Target, site: UsdtSite, loose: Sequence[Code]) -> Obstacle | None:
     """Why a site cannot be opened, as far as its semaphore and the mappings say it; `loose` are
     those of code that can be written to."""
     if any(each.start <= site.address < each.end for each in loose):
-        return (
+        return Obstacle(
             "cannot be opened: its code is writable, so the program may change it at any time, "
             "and with it a jump of ours"
         )
@@ -358,9 +373,11 @@ def _against(target: Target, site: UsdtSite, loose: Sequence[Code]) -> str | Non
         return None
     mapping = next((each for each in target.seen.maps if each.start <= semaphore < each.end), None)
     if mapping is None:
-        return f"has its semaphore at {semaphore:#x}, where nothing is mapped"
+        return Obstacle(f"has its semaphore at {semaphore:#x}, where nothing is mapped")
     if not mapping.writable or mapping.shared or semaphore % SEMAPHORE_SIZE:
-        return f"has its semaphore at {semaphore:#x}, where no count of this process can be"
+        return Obstacle(
+            f"has its semaphore at {semaphore:#x}, where no count of this process can be"
+        )
     return None
 
 
@@ -371,12 +388,14 @@ def taken_in(target: Target, asked: Sequence[UsdtSite] = (), renewed: Container[
     seen = target.seen
     spans = [span for site in seen.objects.sites for span in spans_of(site)]
     closed: list[range] = []
+    on: list[range] = []
     for state in target.states(seen.opened):
         own, *hole = spans_of(state.site)
         is_kept = state.site.address in addresses and state.site.address not in renewed
-        (spans if state.code_mode or state.problem or is_kept else closed).append(own)
+        is_on = state.code_mode or state.problem
+        (spans if is_kept else on if is_on else closed).append(own)
         spans += hole
-    return Taken(spans, addresses, closed)
+    return Taken(spans, addresses, closed, on)
 
 
 def _take(taken: Taken, ready: Ready) -> None:
@@ -399,31 +418,47 @@ def _ready(
     taken: Callable[[], Taken],
     *,
     copy_calls: bool,
-) -> Ready | str:
+) -> Ready | Obstacle:
     if isinstance(opening, str):
-        return opening
+        return Obstacle(opening, lasts=True)
     if isinstance(opening, Closed):
         reasons = dict.fromkeys(str(way.reason) for way in opening.turned_down)
-        return f"cannot be opened: {', '.join(reasons)}"
+        return Obstacle(f"cannot be opened: {', '.join(reasons)}", lasts=True)
     if opening.address != site.place.offset:
-        return "begins with an endbr64, where indirect branches land"
+        return Obstacle("begins with an endbr64, where indirect branches land", lasts=True)
     ready = _by_jump(image, site, opening, taken())
     if ready is None and site.leaves is not None and opening.way is not Way.INT3:
-        return (
+        if not _may_get_jump(image, site, opening, taken()):
+            return Obstacle(
+                "cannot be opened: another site that is asked for, or a marker, has the same bytes",
+                lasts=True,
+            )
+        return Obstacle(
             "cannot be opened now: its entry or another site is on, and has the same bytes; switch "
             "that off first"
         )
     if ready is None or (not copy_calls and _copies_call(ready)):
         displaced = whole_instructions(opening.code, site.address).first(1)
-        if not taken().is_free(range(site.address, site.address + len(displaced))):
-            return (
+        own = range(site.address, site.address + len(displaced))
+        if not taken().is_free(own):
+            return Obstacle(
                 "cannot be opened: a marker has its instructions, or a probe or function that is "
-                "on; only what is on can be switched off first"
+                "on; only what is on can be switched off first",
+                lasts=not taken().once_off.is_free(own),
             )
         ready = Ready(site, displaced[:1], displaced)
         if not copy_calls and _copies_call(ready):
-            return "cannot be opened: a copy of its call is not allowed with a shadow stack"
+            return Obstacle(
+                "cannot be opened: a copy of its call is not allowed with a shadow stack"
+            )
     return _altered(read, ready) or ready
+
+
+def _may_get_jump(
+    image: FileImage, site: UsdtSite, opening: Opening | Closed | str, taken: Taken
+) -> bool:
+    """Whether a site that gets no jump may get one once other sites are off."""
+    return isinstance(opening, Opening) and bool(_by_jump(image, site, opening, taken.once_off))
 
 
 def _by_jump(image: FileImage, site: UsdtSite, opening: Opening, taken: Taken) -> Ready | None:
@@ -450,7 +485,7 @@ def _crosses_page(address: int, size: int) -> bool:
     return address // PAGE != (address + size - 1) // PAGE
 
 
-def _altered(read: Read, ready: Ready) -> str | None:
+def _altered(read: Read, ready: Ready) -> Obstacle | None:
     """What is not as the file has it, of what the site changes or has copied."""
     site, head, displaced, hole = ready
     mapped = site.place.object
@@ -461,7 +496,7 @@ def _altered(read: Read, ready: Ready) -> str | None:
         try:
             now = read(address, len(expected))
         except MemoryFault as fault:
-            return f"cannot be opened: {fault}"
+            return Obstacle(f"cannot be opened: {fault}")
         if now != expected:
             return _changed(address, now, expected, mapped.path)
     return None
@@ -482,9 +517,9 @@ def _gets_target(ready: Ready) -> bool:
     return ready.head == ready.displaced and (is_own or is_near_condition(ready.head))
 
 
-def _changed(address: RemoteAddress, now: bytes, expected: bytes, path: str) -> str:
+def _changed(address: RemoteAddress, now: bytes, expected: bytes, path: str) -> Obstacle:
     problem = UnexpectedBytes(address, now, expected, path, is_breakpoint=is_breakpoint(now))
-    return f"is not as its file has it: {problem}"
+    return Obstacle(f"is not as its file has it: {problem}")
 
 
 # ---- 3 and 4: stubs, and their heads in the table ------------------------------------------------

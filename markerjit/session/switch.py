@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from operator import is_
 from typing import TYPE_CHECKING
 
 from markerjit.abi import TRAP_INSTALLED
@@ -109,7 +110,7 @@ class Switcher:
         self._known_objects = target.seen.objects
         self._searched: Objects | None = None
         self._remembered: dict[tuple[ProbeName, Request], Remembered] = {}
-        self._with_stubs: dict[ProbeName, tuple[Sequence[Site], Objects]] = {}
+        self._with_stubs: dict[tuple[ProbeName, bool], tuple[object, ...]] = {}
         self._again: dict[Asked, Again] = {}
 
     @property
@@ -274,8 +275,9 @@ class Switcher:
         done = self.switch(turn, turn.target.matching(name), request)
         # The code of a question may be given back before the next time. No token is given twice.
         asks = request.on and request.probe.question is not None
-        # What is on is another thing each time.
-        is_the_same = name.kind is not NameKind.EVERYTHING
+        # What is on is another thing each time, and so may be what is left out.
+        leaves_the_same = all(marker.lasts for marker in done.plan.left_out)
+        is_the_same = name.kind is not NameKind.EVERYTHING and leaves_the_same
         if done.switched and done.plan.edits and is_the_same and not asks and not done.plan.carries:
             seen = turn.seen
             self._remembered[name, request] = Remembered(seen.objects, seen.opened, done)
@@ -291,7 +293,13 @@ class Switcher:
                 break
         from markerjit.patch.prepared import prepare
 
-        return prepare(done.plan, done.states, self.mapped_at(turn, done.plan), done.switched)
+        # A site without a stub is not looked at: it gets one only by a switch that is not repeated.
+        left_out = {each.marker for each in done.plan.left_out}
+        states = [
+            state for state in done.states
+            if state.site.marker not in left_out and not state.site.form.closed
+        ]  # fmt: skip
+        return prepare(done.plan, states, self.mapped_at(turn, done.plan), done.switched)
 
     def _repeat(self, turn: Turn, prepared: Prepared, recorders: Recorders) -> Applied | None:
         """Make a prepared switch. None where something is not as it was; then nothing was done."""
@@ -476,21 +484,22 @@ class Switcher:
         cannot have one. Raises UnknownMarker, and what making stubs raises."""
         if not (request.on and name.is_of_stubs):
             return
-        known = self._with_stubs.get(name)
-        if known and known[0] is turn.seen.opened and known[1] is turn.seen.objects:
-            return  # each had one the last time, and nothing came or went since
+        target, key = turn.target, (name, request.takes_breakpoints)
+        known = self._with_stubs.get(key)
+        if known and all(map(is_, known, _what_stubs_depend_on(target))):
+            return  # the last time each had one, or a reason that lasts; nothing came or went since
         # These decode all of an object, and assemble.
         from markerjit.probes.fast import USUAL
         from markerjit.session.stubs import have_stubs, make_stubs
 
-        sites = turn.target.unprepared(name)
+        sites = target.unprepared(name)
         way = request.probe.options if isinstance(request.probe, Record) else USUAL
         make_stubs(
             turn, sites, partial(self.need_current_arena, turn), way,
             breakpoints=request.takes_breakpoints,
         )  # fmt: skip
-        if have_stubs(turn.target, sites):
-            self._with_stubs[name] = turn.seen.opened, turn.seen.objects
+        if have_stubs(target, sites):
+            self._with_stubs[key] = _what_stubs_depend_on(target)
 
     def _need_stash(self, turn: Turn, sites: Sequence[Site], request: Request) -> None:
         """Before an exit is switched on whose event needs its entry, there is the memory in which
@@ -625,6 +634,11 @@ class Switcher:
                 f"thread {blocking[0]} blocks SIGTRAP ({len(blocking)} do): a breakpoint would "
                 "kill the process; use the mode that the site was compiled for"
             )
+
+
+def _what_stubs_depend_on(target: Target) -> tuple[object, ...]:
+    """What is another value when sites may have got stubs, or may get others."""
+    return target.seen.opened, target.seen.objects, target.unopenable
 
 
 def _try_to(clean_up: Callable[[Turn], object], turn: Turn) -> None:

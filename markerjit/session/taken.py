@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
 from operator import attrgetter, itemgetter
 
 from markerjit.model import RemoteAddress, Site
@@ -24,6 +26,7 @@ _LONGEST = 64
 class Taken:
     """Spans of addresses, which may overlap, and single addresses at which sites are asked for.
 
+    `on` are those of sites that are on now, and are not asked for: each may be off at any time.
     `closed` are spans of sites that have a stub and are closed. Another site may be open there, but
     no hole is: it would be there for good, and a thread that is still in such a stub goes back to
     the end of the span. A jump is only written around that end when no thread is in the stub
@@ -31,11 +34,16 @@ class Taken:
     """
 
     def __init__(
-        self, spans: Iterable[range], asked: Iterable[int] = (), closed: Iterable[range] = ()
+        self,
+        spans: Iterable[range],
+        asked: Iterable[int] = (),
+        closed: Iterable[range] = (),
+        on: Iterable[range] = (),
     ) -> None:
         self._spans = sorted(spans, key=_START)
         self._asked = sorted(asked)
         self._closed = sorted(closed, key=_START)
+        self._on = sorted(on, key=_START)
 
     def is_free(self, span: range) -> bool:
         """Whether no other site has one of these bytes, or is asked for behind the first of
@@ -57,7 +65,16 @@ class Taken:
 
     def overlapping(self, span: range) -> Iterator[range]:
         """The spans that have one of these bytes."""
-        return _overlapping(self._spans, span)
+        return chain(_overlapping(self._spans, span), _overlapping(self._on, span))
+
+    @cached_property
+    def once_off(self) -> Taken:
+        """The same once what is on now is off. Both get what is added."""
+        if not self._on:
+            return self
+        off = Taken((), self._asked, [*self._closed, *self._on])
+        off._spans = self._spans
+        return off
 
     def add(self, span: range) -> None:
         """These belong to a site from now on."""

@@ -103,7 +103,8 @@ class Target:
         self._usdt: tuple[tuple[Mapping, ...], UsdtSites] | None = None
         self._ancestors: tuple[tuple[Mapping, ...], Sequence[Arena]] = (), ()
         self._entered: tuple[object, tuple[UsdtSite, ...]] = None, ()
-        self._closed: dict[Key, Site] = {}
+        self.unopenable: Map[Key, Site] = {}
+        """Those that `note_closed` was told of; another mapping whenever it has other sites."""
         self._sharing: tuple[Sequence[Site], Map[RemoteAddress, Sequence[Site]]] = (), {}
         self._opened: dict[Key, Opened] = {}
         self._left = _Left((), {}, {})
@@ -335,12 +336,14 @@ class Target:
             from markerjit.sites.usdt import usdt_of_process
 
             self._usdt = seen.files, usdt_of_process(self.pid, self.memory.read, seen.maps)
-            self._closed.clear()
+            self.unopenable = {}
         return self._usdt[1]
 
     def note_closed(self, sites: Sequence[Site]) -> None:
-        """Sites of USDT probes that cannot be opened, until something else is mapped."""
-        self._closed.update({key_of(site): site for site in sites})
+        """Sites that cannot have a stub, until something else is mapped."""
+        closed = {key_of(site): site for site in sites}
+        if any(self.unopenable.get(key) != site for key, site in closed.items()):
+            self.unopenable = {**self.unopenable, **closed}
 
     def matching(self, name: ProbeName) -> Sequence[Site]:
         """The sites that were seen of the markers, USDT probes and functions that the name is of. A
@@ -437,7 +440,7 @@ class Target:
 
     def _known(self) -> dict[Key, Site]:
         """The sites that have a stub, or cannot have one."""
-        return {**self._closed, **{key_of(site): site for site in self.seen.opened}}
+        return {**self.unopenable, **{key_of(site): site for site in self.seen.opened}}
 
     def unprepared(self, name: ProbeName) -> tuple[UsdtSite, ...]:
         """The sites of a name in code that nobody prepared, with a stub or without.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 import markerjit
 from markerjit import Mode
+from markerjit.remote.mappings import Mappings
 from tests.support import answering
 from tests.support.answering import Answering
 from tests.support.commands import cli, one_line
@@ -19,6 +21,10 @@ from tests.support.markers import altered, modes_of
 from tests.support.processes import text_of
 from tests.support.programs import ROOT
 from tests.support.timing import HANG_S
+
+TELLS_MAPPINGS = pytest.mark.skipif(
+    Mappings(os.getpid()).now() is None, reason="needs a kernel that tells mappings (6.11)"
+)
 
 MAIN = r"""
 #include <markerjit/marker.h>
@@ -37,6 +43,8 @@ int main(void) {
     if (write(1, "r", 1) < 0)
         return 1;
     for (char c; read(0, &c, 1) == 1;) {
+        if (c == 'd' && marker_disable_probe("owned"))
+            return 3;
         MARK(plain, "c %c", c);
         MARK(other, "c %c", c);
         MARK(owned, "c %c", c);
@@ -286,3 +294,37 @@ def test_what_is_in_a_shared_mapping_is_left_out(tmp_path: Path, build: Path) ->
 
     assert names(on.left_out) == names(off.left_out) == shared
     assert plugin.read_bytes() == before
+
+
+@TELLS_MAPPINGS
+@pytest.mark.parametrize("pattern", ["plain,direct,two", "plain,two"])
+def test_markers_that_can_never_be_switched_are_left_out_without_asking_again(
+    program: Answering, asked: list[str], pattern: str
+) -> None:
+    with markerjit.attach(program.pid) as session:
+        for number in range(6):
+            if number == 3:
+                asked.clear()
+            assert names(session.on(pattern).left_out) == {*pattern.split(",")} - {"plain"}
+            assert program.answers()
+            assert session.status("plain", look=False)[0].hits == 1
+            session.off(pattern)
+
+    assert not asked
+
+
+def test_a_probe_of_the_programs_own_is_asked_for_until_the_program_takes_it_away(
+    program: Answering,
+) -> None:
+    with markerjit.attach(program.pid) as session:
+        for _ in range(4):
+            assert names(session.on("plain,owned").left_out) == {"owned"}
+            assert program.answers()
+            session.off("plain,owned")
+        assert program.answers(b"d")
+
+        assert not session.on("plain,owned").left_out
+
+        assert program.answers()
+        assert {status.hits for status in session.status("plain,owned")} == {1}
+        session.off("plain,owned")

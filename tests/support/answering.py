@@ -17,12 +17,12 @@ class Answering:
         assert process.stdout is not None
         self.ready = process.stdout.read(1)
 
-    def answers(self) -> bool:
+    def answers(self, byte: bytes = b"?") -> bool:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with suppress(BrokenPipeError):
-            self.process.stdin.write(b"?")
-            return self.process.stdout.read(1) == b"?"
+            self.process.stdin.write(byte)
+            return self.process.stdout.read(1) == byte
         return False
 
 

@@ -685,6 +685,7 @@ def test_what_is_not_ours_to_close_is_left_out_by_name_beside_others() -> None:
     plan = off([*NOT_OURS_TO_CLOSE, state])
 
     assert names(plan) == ["kv_direct", "kv_owned", "kv_shared", "kv_altered"]
+    assert [marker.marker for marker in plan.left_out if marker.lasts] == ["kv_direct", "kv_shared"]
     assert places(plan) == places(off([state]))
 
 
@@ -747,6 +748,9 @@ def test_reasons_can_be_counted() -> None:
 
     plan = on([*states, *two_format_states()])
 
+    assert {marker.reason for marker in plan.left_out if not marker.lasts} == {
+        Reason.PROGRAMS_PROBE
+    }
     assert Counter(marker.reason for marker in plan.left_out) == {
         Reason.ALWAYS_ON: 1,
         Reason.PROGRAMS_PROBE: 1,

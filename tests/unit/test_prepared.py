@@ -85,7 +85,24 @@ def test_a_place_that_is_written_twice_keeps_both_edits_in_their_order() -> None
     assert [edit for edit in prepared.plan.edits if edit.code] == list(plan.edits)
 
 
-def test_a_switch_that_left_a_site_as_it_was_is_not_kept() -> None:
+def test_a_site_that_is_off_and_stays_so_is_compared_byte_by_byte() -> None:
+    on = headed(make_state(Kind.JUMP, Mode.JUMP))
+    off = headed(make_state(Kind.JUMP, None, site=make_site(Kind.JUMP, address=0x2000)))
+    plan = plan_off([on, off], ours=OURS)
+    assert isinstance(plan, Plan)
+
+    prepared = prepare(plan, [on, off], b"", {})
+    unread = prepare(plan, [on, off._replace(head=off.head[:1])], b"", {})
+
+    assert prepared is not None
+    code = [edit for edit in prepared.plan.edits if edit.code]
+    of_site = [edit for edit in code if edit.address >= off.site.address]
+    assert b"".join(edit.old for edit in of_site) == off.head
+    assert all(edit.old == edit.new and len(edit.old) == 1 for edit in of_site)
+    assert unread is None
+
+
+def test_a_switch_that_left_a_site_as_it_was_and_on_is_not_kept() -> None:
     off = headed(make_state(Kind.JUMP, None, probe=PROBE))
     far = make_site(Kind.JUMP, address=0x2000)
     on = headed(make_state(Kind.JUMP, Mode.JUMP, site=far))

@@ -50,6 +50,16 @@ def test_a_site_has_what_its_jump_changes_and_what_its_stub_has_copied(
     assert taken.is_free(range(AT + size, AT + size + 5))
 
 
+def test_a_site_that_is_on_has_its_bytes_until_it_is_off_and_then_no_hole_is_made_of_them() -> None:
+    taken = Taken([], on=[range(AT, AT + 7)])
+    taken.add(range(AT + 16, AT + 21))
+
+    assert not taken.is_free(range(AT + 4, AT + 9))
+    assert taken.once_off.is_free(range(AT + 4, AT + 9))
+    assert not taken.once_off.is_free(range(AT + 12, AT + 17))
+    assert not taken.once_off.is_free_of_all(range(AT + 4, AT + 9))
+
+
 def test_no_hole_is_made_of_instructions_that_a_closed_site_has_copied() -> None:
     taken = Taken([], closed=[range(AT, AT + 7)])
 
