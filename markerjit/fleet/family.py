@@ -73,8 +73,8 @@ class Family(Generic[T]):
     `request` returns the request for a session, as a context: a trace, or markers that are switched
     on and, at its end, off. Raises what a session, the request and following raise for a single
     pid; of several, those for which it fails are noted, and the last reason is raised where none is
-    left. A `program` that was launched is the only one of them; its exit status is taken, and is
-    told to it.
+    left. So is a question that is wrong for all of them that have such markers. A `program` that
+    was launched is the only one of them; its exit status is taken, and is told to it.
 
     missed   sentences for programs whose beginning was not traced
     """
@@ -111,6 +111,7 @@ class Family(Generic[T]):
                     self._members.failed.append(Failed(pid, error))
             if not self._alive:
                 raise self._members.failed[-1].error
+            self._members.check_question()
         except BaseException:
             self.close()
             raise

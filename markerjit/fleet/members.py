@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 from markerjit.arguments import check_callable, check_flag, check_is
 from markerjit.errors import (
     BadArgument,
+    BadQuestion,
     MarkerError,
     NoMarkers,
     NoSuchProcess,
@@ -124,6 +125,13 @@ class Members(Generic[T]):
         except MarkerError as error:
             return error
         return None
+
+    def check_question(self) -> None:
+        """Raise BadQuestion where the question is wrong for all processes so far that have such
+        markers."""
+        wrong = [each.error for each in self.failed if isinstance(each.error, BadQuestion)]
+        if wrong and not self._members:
+            raise wrong[-1]
 
     def note(self, pid: int, reason: MarkerError | None) -> None:
         """Note why the request has not begun for a process. Nothing is noted of one that has begun,

@@ -36,6 +36,7 @@ class Newcomers(Generic[T]):
     """Processes that `targets` means, each with the same request, until `end_requests` or `close`.
 
     `request` is as a `Family` has it. A process for which it fails is noted, and the others go on.
+    Raises BadQuestion where the question is wrong for all that are there and have such markers.
 
     missed  always empty: nobody says what was missed
     way     how processes are seen, in a few words
@@ -66,6 +67,7 @@ class Newcomers(Generic[T]):
                 start = self._starts[pid] = Start(pid, runs=True)
                 if start.is_due():
                     self._attempt(pid, start)
+            self._members.check_question()
         except BaseException:
             self.close()
             raise

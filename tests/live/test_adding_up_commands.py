@@ -153,6 +153,23 @@ def test_process_that_ends_is_said_to_have_ended(program: Any) -> None:
     assert process.returncode == 1
 
 
+def test_question_that_is_wrong_for_all_that_are_there_is_refused(
+    build: Path, tmp_path: Path
+) -> None:
+    path = Path(shutil.copy(build / "truth_keys", tmp_path))
+    new = ("--exe", path, "truth_key", "--by", "kye", "--new")
+
+    program = Target(path, "1", "--keys", "4")
+    try:
+        program.wait_ready()
+        done = cli("count", *new)
+    finally:
+        program.end()
+
+    assert done.returncode == 1
+    assert "there is no name kye; did you mean key?" in done.stderr
+
+
 def test_remarks_at_the_end_stand_above_the_last_table_and_not_on_it(
     build: Path, tmp_path: Path
 ) -> None:

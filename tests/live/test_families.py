@@ -286,6 +286,21 @@ def test_what_a_family_cannot_have_is_refused(
     assert tracer_of(program.pid) == 0
 
 
+@pytest.mark.parametrize(
+    "words", [["count", "--by", "tdi"], ["trace", "--where", "tdi"], ["hist", "tdi"]]
+)
+def test_question_with_an_unknown_name_is_refused(target: Callable, words: list[str]) -> None:
+    program = target("truth_follow")
+    command, *rest = words
+
+    done = cli(command, "--follow", "-d", "5s", program.pid, "truth_follow", *rest)
+
+    assert done.returncode == 1
+    assert "there is no name tdi; did you mean tid?" in done.stderr
+    assert done.stdout == ""
+    assert tracer_of(program.pid) == 0
+
+
 def test_child_of_ours_is_not_followed_by_us(target: Callable) -> None:
     program = target("truth_follow")
 
