@@ -10,7 +10,16 @@ its types, or where the command has imported it already.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 Json = dict[str, Any]
 """A document, or a part of one."""
+
+
+def as_json(value: T) -> T | str:
+    """The value as one that JSON has: as the lines of events have it, a float that is infinite or
+    no number is a text."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from markerjit.events.aggregates import AggregateRow, Answers, KeyValue, Statistics
-from markerjit.facts import Json
+from markerjit.facts import Json, as_json
 from markerjit.printable import counted, printable
 from markerjit.questions.aggregates import keys_of
 from markerjit.questions.buckets import Bucket, Histogram, Number, Sketch
@@ -41,11 +41,14 @@ def _row_facts(row: AggregateRow) -> Json:
     match row.answer:
         case Statistics() as answer:
             values = {name: getattr(answer, name) for name in ("sum", "min", "max", "avg")}
-            facts |= {name: _number(value) for name, value in values.items() if value is not None}
+            facts |= {name: as_json(value) for name, value in values.items() if value is not None}
         case Histogram() as answer:
-            facts["buckets"] = [bucket._asdict() for bucket in answer.buckets()]
+            facts["buckets"] = [
+                {name: as_json(number) for name, number in bucket._asdict().items()}
+                for bucket in answer.buckets()
+            ]
         case Sketch() as answer:
-            facts["quantiles"] = {f"{at:g}": _number(answer.quantile(at)) for at in QUANTILES}
+            facts["quantiles"] = {f"{at:g}": as_json(answer.quantile(at)) for at in QUANTILES}
     return facts
 
 
@@ -56,11 +59,6 @@ def key_facts(value: KeyValue) -> object:
     from markerjit.facts.stacks import stack_facts  # looks into symbols, and few keys have stacks
 
     return stack_facts(value)
-
-
-def _number(value: Number | None) -> Number | None:
-    """JSON has no infinity, and no NaN."""
-    return None if value is None or not math.isfinite(value) else value
 
 
 # ---- in words ------------------------------------------------------------------------------------
@@ -157,7 +155,7 @@ def _bar(bucket: Bucket, most: int, room: int) -> str:
 def _short(value: Number) -> str:
     """A power of two with K for 1024, and so on."""
     size = abs(value)
-    for unit, letter in _UNITS:
+    for unit, letter in _UNITS if math.isfinite(value) else ():
         if size >= unit and size == int(size) and not int(size) % unit:
             return f"{'-' if value < 0 else ''}{int(size) // unit}{letter}"
     return f"{value:g}"

@@ -4,12 +4,11 @@ fate of events that are in no pair.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Sequence
 
-from markerjit.events.latencies import FieldValue, Latencies, LatencyRow, PairEnd, SlowPair
-from markerjit.facts import Json
+from markerjit.events.latencies import Latencies, LatencyRow, PairEnd, SlowPair
+from markerjit.facts import Json, as_json
 from markerjit.facts.aggregates import QUANTILES, histogram_lines, key_facts, key_words
 from markerjit.facts.words import duration_words
 from markerjit.printable import counted, printable
@@ -71,13 +70,8 @@ def slow_facts(pair: SlowPair) -> Json:
 
 
 def _end_facts(end: PairEnd) -> Json:
-    fields = {name: _as_json(value) for name, value in end.fields.items()}
+    fields = {name: as_json(value) for name, value in end.fields.items()}
     return {"name": end.name, "tid": end.tid, "fields": fields}
-
-
-def _as_json(value: FieldValue) -> FieldValue:
-    """The value of a field as one that JSON has, as the lines of events have it."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def tail_jump_words(names: Sequence[str]) -> str:

@@ -220,7 +220,7 @@ def _size_of_float(fraction_bits: int) -> Iterator[str]:
     bits of its fraction. What is below all buckets is in that of 0, and what is above in the last
     one."""
     below = (_BIAS - EXPONENTS_BELOW << fraction_bits) - 1
-    last = EXPONENTS_BELOW + EXPONENTS_ABOVE << fraction_bits
+    last = (EXPONENTS_BELOW + EXPONENTS_ABOVE << fraction_bits) + 1
     yield "mov rdx, rcx"
     yield f"shr rdx, {number(_FRACTION_BITS + 1 - fraction_bits)}"
     yield "xor ecx, ecx"

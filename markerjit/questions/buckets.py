@@ -3,13 +3,14 @@
 A histogram has a bucket for each power of two, a sketch 32 of equal width. The middle of a fine
 bucket differs from every value in it by less than 1.6 %. Integers up to 63 have buckets of their
 own. Doubles are divided from 2 ** -32 up to 2 ** 64: what is smaller counts as 0, and what is
-larger is in the last bucket.
+larger is in the last bucket, which has no end.
 
 What this does not do: count. It knows the numbers of buckets, and their bounds.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from markerjit.arguments import check_is, check_share
@@ -20,7 +21,7 @@ from markerjit.tuples import NamedTuple
 PARTS_BITS = 5
 EXPONENTS_BELOW, EXPONENTS_ABOVE = 32, 64
 MIDDLE, MIDDLE_FINE = 64, 1920
-MIDDLE_FLOAT, MIDDLE_FINE_FLOAT = 96, 3072
+MIDDLE_FLOAT, MIDDLE_FINE_FLOAT = 97, 3073
 _MIDDLES = {False: MIDDLE, True: MIDDLE_FINE}
 _MIDDLES_OF_FLOATS = {False: MIDDLE_FLOAT, True: MIDDLE_FINE_FLOAT}
 Number = int | float
@@ -78,6 +79,8 @@ class Scale(NamedTuple):
     def _bounds_of_float(self, distance: int) -> tuple[float, float]:
         if not distance:
             return 0.0, 2.0**-EXPONENTS_BELOW
+        if distance == self.middle:
+            return 2.0**EXPONENTS_ABOVE, math.inf
         parts = 1 << PARTS_BITS if self.fine else 1
         exponent, part = divmod(distance - 1, parts)
         unit = 2.0 ** (exponent - EXPONENTS_BELOW) / parts
@@ -136,8 +139,9 @@ class Sketch(NamedTuple):
 
     def quantile(self, fraction: float) -> Number | None:
         """The value that this fraction of all values does not exceed, such as 0.99; None where
-        there are no values. It differs by at most 2 % from a value that was there. Raises
-        BadArgument where `fraction` is not a number from 0 to 1."""
+        there are no values. It differs by at most 2 % from a value that was there, or is infinite
+        where that is beyond all buckets. Raises BadArgument where `fraction` is not a number from 0
+        to 1."""
         check_share("fraction", fraction)
         rank = int(fraction * (self.total - 1))
         for number in sorted(self.counts):

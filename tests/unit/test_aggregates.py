@@ -30,7 +30,7 @@ from markerjit.events.aggregates import (
     since,
     totals_of,
 )
-from markerjit.facts.aggregates import histogram_lines, key_words
+from markerjit.facts.aggregates import answers_facts, histogram_lines, key_words
 from markerjit.model import Signature
 from markerjit.patch.request import AddUp
 from markerjit.probes.adding import ask_markers
@@ -247,10 +247,31 @@ def _is_within(value: Any, low: Any, high: Any, scale: Scale) -> bool:
     if scale.type is not Type.F64:
         return bool(low <= value <= high)
     if abs(value) >= 2.0**64:
-        return bool(max(abs(low), abs(high)) == 2.0**64 and (low < 0) == (value < 0))
+        return bool(low == 2.0**64 if value > 0 else high == -(2.0**64))
     if abs(value) < 2.0**-32:
         return bool(low == 0)
     return bool(low < value <= high if value < 0 else low <= value < high)
+
+
+def test_values_that_are_larger_than_all_buckets_are_not_shown_as_their_end(
+    adder: Callable,
+) -> None:
+    powers, fine = adder("hist(half)"), adder("quantiles(half)")
+    for made in (powers, fine):
+        for value in (math.inf, -math.inf, 2.0**64, 2.0**64 * (1 - 2**-53), 1.5):
+            made.hit(half=value)
+
+    (facts,) = answers_facts(powers.answers())["rows"]
+    ends = [(each["low"], each["high"]) for each in facts["buckets"] if each["number"]]
+    assert ends == [("-inf", -(2.0**64)), (1.0, 2.0), (2.0**63, 2.0**64), (2.0**64, "inf")]
+    (row,) = powers.answers().rows
+    labels = [line.split(")")[0].strip() for line in histogram_lines(row.answer) if ")" in line]
+    assert (labels[0], labels[-1]) == ("[-inf, -16E", "[16E, inf")
+    (row,) = fine.answers().rows
+    assert [row.answer.quantile(at / 4) for at in (0, 1, 3, 4)] == pytest.approx(
+        [-math.inf, 1.5, math.inf, math.inf], rel=0.02
+    )
+    assert answers_facts(fine.answers())["rows"][0]["quantiles"]["0.999"] == "inf"
 
 
 @pytest.mark.parametrize("type_", [Type.I64, Type.U64, Type.F64])

@@ -436,11 +436,11 @@ struct mj_slot {
    the first one for unsigned values, and the middle one for others. */
 #define MJ_PARTS_BITS 5
 #define MJ_EXPONENTS_BELOW 32 /* of doubles: from 2 ** -32, and what is smaller counts as 0, */
-#define MJ_EXPONENTS_ABOVE 64 /* up to 2 ** 64 */
+#define MJ_EXPONENTS_ABOVE 64 /* up to 2 ** 64; what is larger is in one more bucket */
 #define MJ_MIDDLE 64
 #define MJ_MIDDLE_FINE 1920
-#define MJ_MIDDLE_FLOAT 96
-#define MJ_MIDDLE_FINE_FLOAT 3072
+#define MJ_MIDDLE_FLOAT 97
+#define MJ_MIDDLE_FINE_FLOAT 3073
 
 #ifndef __ASSEMBLER__
 /* struct sigaction as the kernel has it: rt_sigaction(2), arch/x86/include/uapi/asm/signal.h */

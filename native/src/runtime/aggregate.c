@@ -335,13 +335,15 @@ uint64_t mj_fine_bucket(uint64_t value) {
 }
 
 /* The same of a double without its sign, which is no NaN: by its exponent, and for fine buckets the
-   upper bits of its fraction. 0 for what is below 2 ** -MJ_EXPONENTS_BELOW. */
+   upper bits of its fraction. 0 for what is below 2 ** -MJ_EXPONENTS_BELOW; what is larger than all
+   others, infinity among it, has the last one. */
 static uint64_t float_bucket(uint64_t bits, unsigned fraction_bits) {
     const uint64_t base = (uint64_t)(1023 - MJ_EXPONENTS_BELOW) << fraction_bits;
-    const uint64_t most = (uint64_t)(MJ_EXPONENTS_ABOVE + MJ_EXPONENTS_BELOW) << fraction_bits;
+    const uint64_t last =
+        ((uint64_t)(MJ_EXPONENTS_ABOVE + MJ_EXPONENTS_BELOW) << fraction_bits) + 1;
     const uint64_t at = bits >> (52 - fraction_bits);
 
-    return at < base ? 0 : least(at - base + 1, most);
+    return at < base ? 0 : least(at - base + 1, last);
 }
 
 static uint64_t bucket_of(const struct mj_aggregation *how, uint64_t value) {
