@@ -153,7 +153,7 @@ class Family(Generic[T]):
         while time.monotonic() < until and (news := self._follower.next()):
             self._take(news)
         for hold in list(self._holds.values()):
-            if hold.is_waiting():
+            if hold.is_waiting() or hold.has_begun():
                 self._begin_held(hold)
         self._remove_holds()
         return self.members[len(before) :]

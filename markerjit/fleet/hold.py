@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from markerjit.errors import NoSuchProcess, Refused
+from markerjit.errors import MarkerError, MemoryFault, NoSuchProcess, Refused
 from markerjit.memory import ProcessMemory
 from markerjit.model import Edit, RemoteAddress
 from markerjit.patch.apply import apply
@@ -20,6 +20,7 @@ from markerjit.proc.positions import thread_positions
 from markerjit.remote import native
 
 _RELEASED = (1).to_bytes(4, "little")
+_ADDRESS_BYTES = 8
 
 
 class Hold:
@@ -30,7 +31,7 @@ class Hold:
         self.pid: int = launched.pid
         self._patience_s: float = launched.patience_ms / 1000
         self._launched = launched
-        self._was_inside = False
+        self._was_inside = self._has_begun = self._released_in_time = False
         self._since = time.monotonic()
 
     def is_waiting(self) -> bool:
@@ -42,6 +43,22 @@ class Hold:
                 return True
         return False
 
+    def has_begun(self) -> bool:
+        """Whether the program has left its hold: by itself, because its patience was over, where it
+        was not released."""
+        if not self._has_begun:
+            place, size = RemoteAddress(self._launched.place), _ADDRESS_BYTES
+            try:
+                with self.open_memory() as memory:
+                    entry = int.from_bytes(memory.read(place, size), "little")
+            except MemoryFault:  # its stack is that of another program
+                entry = 0
+            except MarkerError:
+                return False
+            self._has_begun = entry != self._launched.hold
+            self._was_inside |= self._has_begun
+        return self._has_begun
+
     def open_memory(self) -> ProcessMemory:
         """The memory of the program, which the caller closes. Raises MarkerError."""
         return ProcessMemory(self.pid, why_not=why_not)
@@ -50,7 +67,9 @@ class Hold:
         """Let the program begin. Returns False where it may have begun by itself. Raises
         MarkerError where it has ended."""
         memory.write(RemoteAddress(self._launched.released), _RELEASED)
-        return time.monotonic() - self._since < self._patience_s
+        in_time = not self._has_begun and time.monotonic() - self._since < self._patience_s
+        self._released_in_time |= in_time
+        return self._released_in_time
 
     def try_to_remove(self, memory: ProcessMemory) -> bool:
         """Put back what was where the hold is. Returns False while the program is still inside, or

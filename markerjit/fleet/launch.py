@@ -116,13 +116,13 @@ class Launched:
         return self._code
 
     def wait_until_held(self) -> bool:
-        """Wait until the program is at its entry point. Returns False if it ends before that, for
-        example because a library is missing."""
+        """Wait until the program is at its entry point, or has begun by itself. Returns False if it
+        ends before that, for example because a library is missing."""
         return self._comes_to_hold(inf)
 
     def _comes_to_hold(self, most_s: float) -> bool:
         until = time.monotonic() + most_s
-        while not self._hold.is_waiting():
+        while not self._hold.is_waiting() and not self._hold.has_begun():
             if self.code is not None or time.monotonic() > until:
                 return False
             time.sleep(_POLL_S)

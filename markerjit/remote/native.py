@@ -190,6 +190,7 @@ class Launched(ctypes.Structure):
         ("size", ctypes.c_uint32),
         ("hold", ctypes.c_uint64),
         ("released", ctypes.c_uint64),
+        ("place", ctypes.c_uint64),
         ("before", ctypes.c_uint8 * HOLD_ROOM),
         ("code", ctypes.c_uint8 * HOLD_ROOM),
     ]

@@ -20,6 +20,7 @@ import pytest
 import markerjit
 from markerjit.cli.end import End
 from markerjit.cli.main import run
+from markerjit.fleet.hold import Hold
 from markerjit.memory import ProcessMemory, read_maps
 from tests.support.commands import (
     CLI,
@@ -31,7 +32,7 @@ from tests.support.commands import (
     running,
 )
 from tests.support.programs import make
-from tests.support.timing import Limited, wait_until
+from tests.support.timing import HANG_S, Limited, wait_until, within
 
 BUILDS = ("truth_start", "truth_start_static")
 SU = Path("/usr/bin/su")
@@ -598,7 +599,7 @@ def code_of(pid: int) -> bytes:
 def test_program_that_was_let_go_has_the_code_of_its_file(
     waiting: markerjit.Launched, start: Callable[[str], Path]
 ) -> None:
-    with subprocess.Popen([start("truth_start"), "wait"], stdin=subprocess.PIPE) as plain:
+    with Limited([start("truth_start"), "wait"], stdin=subprocess.PIPE) as plain:
         wait_until(lambda: code_of(plain.pid), "its code")
         expected = code_of(plain.pid)
         held = code_of(waiting.pid)
@@ -656,6 +657,20 @@ def test_program_begins_by_itself_when_its_patience_is_over(
         assert not program.go()
 
 
+def test_program_that_has_begun_by_itself_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As by a controller that was itself held up, and has never seen it wait."""
+    monkeypatch.setattr(Hold, "is_waiting", lambda hold: False)
+
+    with markerjit.Launched(["sleep", "1000"], patience=0.001) as program:
+        within(HANG_S, program.wait_until_held)
+
+        assert not program.go()
+        assert program.code is None
+        program.send(signal.SIGKILL)
+
+
 @pytest.mark.parametrize("patience", [0, -1, "1", None, 1e9, float("nan")])
 def test_patience_is_a_number_of_seconds(patience: Any) -> None:
     with pytest.raises(markerjit.BadArgument, match="patience"):
@@ -684,9 +699,7 @@ def test_program_begins_by_itself_when_its_controller_is_killed(
     """It says goodbye into a pipe that only it has left, and nothing stays stopped."""
     command = ["python3", "-c", HOLDS, start("truth_start"), "exit", "0"]
     command[0] = CLI[0]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
-    ) as controller:
+    with Limited(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as controller:
         assert controller.stdout is not None
         pid = int(controller.stdout.readline())
         held = Path(f"/proc/{pid}/stat").exists()

@@ -5,8 +5,8 @@
  *   1  a child is made. It waits until it is seized, and executes the program
  *   2  it stops in execve, before the program's first instruction. In the rest of the last page of
  *      the program's code, or of its loader's, where nothing is, we write a loop that waits
- *   3  the loader is told that the program begins there: AT_ENTRY, a word on the stack. A program
- *      without a loader is sent there
+ *   3  a program without a loader is sent there. The loader is told that the program begins there:
+ *      AT_ENTRY, a word on the stack. The loop puts it back, so it says whether the program waits
  *   4  the child is detached. The loader maps and initialises the libraries, and the program waits,
  *      traced by nobody: so its markers are switched as those of any other program
  *   5  it is let go by a word of the loop, and begins
@@ -67,10 +67,8 @@ __asm__(".pushsection .rodata\n"
         "    jnz 1b\n"
         "2:  movq mj_hold_entry(%rip), %rax\n"
         "    movq mj_hold_place(%rip), %rcx\n"
-        "    testq %rcx, %rcx\n"
-        "    jz 3f\n"
         "    movq %rax, (%rcx)\n"
-        "3:  jmp *%rax\n"
+        "    jmp *%rax\n"
         ".balign 8\n"
         "mj_hold_pause: .quad 0, 1000000\n"
         "mj_hold_entry: .quad 0\n"
@@ -88,7 +86,7 @@ extern const char mj_hold_begin[], mj_hold_entry[], mj_hold_place[], mj_hold_con
     mj_hold_question[], mj_hold_answer[], mj_hold_waits[], mj_hold_patience[], mj_hold_released[],
     mj_hold_end[];
 
-/* A program as execve has left it. `place` is the address of its AT_ENTRY, 0 without a loader. */
+/* A program as execve has left it. `place` is the address of its AT_ENTRY. */
 struct image {
     int mem_fd;
     struct user_regs_struct regs;
@@ -292,6 +290,7 @@ static int write_hold(const struct waiter *waiter, struct image *image,
         !reads(image->mem_fd, back, size, launched->hold) || memcmp(hold, back, size))
         return fail(report, MJ_ERRNO, errno ? errno : EIO);
     memcpy(launched->code, hold, size);
+    launched->place = image->place;
     launched->patience_ms = waiter->patience_ms;
     return MJ_OK;
 }
@@ -304,23 +303,22 @@ static int lay_hold(const struct waiter *waiter, struct image *image, struct mj_
         return fail(report, MJ_NOT_64_BIT, 0);
     if (!find_vector(image))
         return fail(report, MJ_NO_ROOM, 0);
-    if (!image->loader)
-        image->place = 0;
     const int status = write_hold(waiter, image, launched, report);
 
     if (status != MJ_OK)
         return status;
     MJ_RACE("hold written");
-    if (image->loader) {
-        const uint64_t hold = launched->hold;
+    const uint64_t hold = launched->hold;
 
-        return pwrite(image->mem_fd, &hold, sizeof hold, (off_t)image->place) == sizeof hold
-                   ? MJ_OK
-                   : fail(report, MJ_ERRNO, errno);
+    if (!image->loader) {
+        image->regs.rip = hold;
+        if (ptrace(PTRACE_SETREGS, waiter->pid, 0, &image->regs))
+            return fail(report, MJ_ERRNO, errno);
+        MJ_RACE("sent to its hold");
     }
-    image->regs.rip = launched->hold;
-    return ptrace(PTRACE_SETREGS, waiter->pid, 0, &image->regs) ? fail(report, MJ_ERRNO, errno)
-                                                                : MJ_OK;
+    return pwrite(image->mem_fd, &hold, sizeof hold, (off_t)image->place) == sizeof hold
+               ? MJ_OK
+               : fail(report, MJ_ERRNO, errno);
 }
 
 static int hold(const struct waiter *waiter, struct mj_launched *launched,

@@ -271,6 +271,7 @@ struct mj_launched {
     int32_t patience_ms; /* how long it waits at least */
     uint32_t size;
     uint64_t hold, released;
+    uint64_t place; /* of its AT_ENTRY, which is the address of the hold until it leaves that */
     uint8_t before[MJ_HOLD_ROOM], code[MJ_HOLD_ROOM];
 };
 
