@@ -16,6 +16,7 @@ import os
 import select
 import time
 import warnings
+from _thread import allocate_lock, get_ident
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -52,7 +53,8 @@ class ProcessMemory:
     def __init__(self, pid: int, *, why_not: WhyNot = plain_refusal) -> None:
         self.pid = pid
         self._memory = self._maps = -1
-        self._holding = False
+        self._turn = allocate_lock()
+        self._holder = 0
         self._pidfd = _open_pidfd(pid, why_not)
         try:
             self._memory, self.writable = _open_memory(pid, why_not)
@@ -128,25 +130,34 @@ class ProcessMemory:
     def locked(self) -> Iterator[bool]:
         """Hold the target's lock, which excludes other controllers. Yields whether it was acquired.
 
-        It is not acquired after a timeout, or where this object holds it already (a signal handler
-        in the middle). It is a lock of the file /proc/PID/mem (flock(2)), so the kernel releases
-        it when its holder ends in any way. A controller that sees the process through another mount
-        of /proc has another file, and is not excluded.
+        It is not acquired after a timeout, or where this object holds it already: for another
+        thread, or for a signal handler in the middle. It is a lock of the file /proc/PID/mem
+        (flock(2)), so the kernel releases it when its holder ends in any way. A controller that
+        sees the process through another mount of /proc has another file, and is not excluded.
         """
-        if self._holding:  # the lock is the file's: the first release would end it for both
+        # The lock is the file's: the kernel would give it to both, and the first release end it.
+        if not self._turn.acquire(blocking=False):
             yield False
             return
-        self._holding = acquired = self._lock()
+        acquired = False
         try:
+            self._holder = get_ident()
+            acquired = self._lock()
             yield acquired
         finally:
-            self._holding = False
+            self._holder = 0
             if acquired:
                 fcntl.flock(self._memory, fcntl.LOCK_UN)
+            self._turn.release()
+
+    def is_locked_elsewhere(self) -> bool:
+        """Whether another thread of this process holds the target's lock by this object, or waits
+        for it."""
+        return self._holder not in (0, get_ident())
 
     def is_locked(self) -> bool:
         """Whether a controller, which may be this one, holds the target's lock now."""
-        if self._holding:  # asking the kernel would make our lock a shared one and release it
+        if self._turn.locked():  # asking the kernel would make our lock a shared one and release it
             return True
         try:
             fcntl.flock(self._memory, fcntl.LOCK_SH | fcntl.LOCK_NB)

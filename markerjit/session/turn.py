@@ -217,6 +217,12 @@ class Turns:
             ) from None
 
     def _taken(self) -> Refused:
+        if self._target.memory.is_locked_elsewhere():
+            return Refused(
+                f"another thread uses this session of process {self._target.pid}; open a session "
+                "for each thread",
+                try_again=True,
+            )
         arena = self._target.seen.arena
         writer = Journal(arena).owner() if arena else None
         return Refused(

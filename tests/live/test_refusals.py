@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from tests.support.commands import CLI, ENVIRONMENT, cli, facts, one_line
 from tests.support.processes import state_of, text_of
 from tests.support.programs import ROOT
 from tests.support.server import Client
-from tests.support.timing import HANG_S, wait_until
+from tests.support.timing import HANG_S, Limited, wait_until
 
 PROGRAM = r"""
 #define _GNU_SOURCE
@@ -115,7 +116,7 @@ def started(*command: object) -> Iterator[Answering]:
 
 @pytest.mark.parametrize("command", ["list", "on", "off", "status", "trace", "explain"])
 def test_process_that_does_not_exist_is_named(command: str) -> None:
-    with subprocess.Popen(["true"]) as gone:
+    with Limited(["true"]) as gone:
         gone.wait()
 
     for pid in (gone.pid, 2**22 + 1, 2**40):
@@ -124,7 +125,7 @@ def test_process_that_does_not_exist_is_named(command: str) -> None:
 
 @pytest.mark.parametrize("command", ["list", "on", "trace"])
 def test_zombie_has_ended(command: str) -> None:
-    with subprocess.Popen(["true"]) as zombie:
+    with Limited(["true"]) as zombie:
         wait_until(lambda: state_of(zombie.pid) == "Z", "a zombie")
 
         one_line(cli(command, zombie.pid, "kv_*"), f"process {zombie.pid} has ended$")
@@ -150,7 +151,7 @@ def test_process_of_32_bits_is_refused(tmp_path: Path) -> None:
     path.write_bytes(ident + header + segment + code)
     path.chmod(0o755)
     try:
-        process = subprocess.Popen([path])
+        process = Limited([path])
     except OSError as error:
         pytest.skip(f"this kernel runs no 32-bit programs: {error}")
     with process:
@@ -185,9 +186,7 @@ main.main(sys.argv[1:])"""
 def test_process_that_has_a_tracer_is_refused_and_the_tracer_named(target: Callable) -> None:
     program = target("kvserver")
     seize = "import ctypes, sys; ctypes.CDLL(None).ptrace(0x4206, int(sys.argv[1]), 0, 0); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", seize, str(program.pid)], stdin=subprocess.PIPE
-    ) as tracer:
+    with Limited([sys.executable, "-c", seize, str(program.pid)], stdin=subprocess.PIPE) as tracer:
         status = Path(f"/proc/{program.pid}/status")
         wait_until(lambda: f"TracerPid:\t{tracer.pid}" in status.read_text(), "a tracer")
         text = text_of(program.pid)
@@ -375,3 +374,19 @@ def test_stopped_process_stays_stopped_and_goes_on_afterwards(target: Callable) 
     status = {marker["name"]: marker for marker in facts("off", program.pid, "*")["markers"]}
     assert (status["kv_command"]["hits"], status["kv_miss"]["hits"]) == (2, 1)
     assert text_of(program.pid) == text
+
+
+def test_session_that_another_thread_uses_says_so(target: Callable) -> None:
+    program = target("truth_modes-jump")
+
+    with markerjit.attach(program.pid) as session, ThreadPoolExecutor(1) as other:
+        held = session._target.memory.locked()
+        assert other.submit(held.__enter__).result(HANG_S)
+        try:
+            with pytest.raises(markerjit.Refused, match="another thread uses this session") as no:
+                session.enable("truth_mode")
+            assert no.value.try_again
+        finally:
+            other.submit(held.__exit__, None, None, None).result(HANG_S)
+        session.enable("truth_mode")
+        session.disable("truth_mode")

@@ -23,6 +23,7 @@ from markerjit.errors import (
 )
 from markerjit.memory import Memory, ProcessMemory
 from markerjit.model import RemoteAddress
+from tests.support.timing import HANG_S, Limited, joined
 
 CHILD = """
 import ctypes, sys
@@ -37,7 +38,7 @@ class Child:
     """Another process that tells where its buffer is, and what it holds."""
 
     def __init__(self) -> None:
-        self.process = subprocess.Popen(
+        self.process = Limited(
             [sys.executable, "-S", "-c", CHILD],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -162,7 +163,7 @@ def test_zombie_is_not_alive(child: Child) -> None:
 
 
 def test_process_that_starts_another_program_is_gone_and_alive() -> None:
-    process = subprocess.Popen(
+    process = Limited(
         ["sh", "-c", "echo; read line; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdin is not None
@@ -180,13 +181,40 @@ def test_process_that_starts_another_program_is_gone_and_alive() -> None:
 
 
 def test_number_without_process_is_named() -> None:
-    process = subprocess.Popen(["true"])
+    process = Limited(["true"])
     process.wait()
 
     for pid in (process.pid, 0, -5, 1 << 22, 1 << 40):
         with pytest.raises(NoSuchProcess) as caught:
             ProcessMemory(pid)
         assert caught.value.pid == pid
+
+
+def test_lock_of_another_thread_is_told_from_our_own(child: Child) -> None:
+    went_in, may_go = threading.Event(), threading.Event()
+
+    with ProcessMemory(child.process.pid) as memory:
+
+        def hold() -> None:
+            with memory.locked() as locked:
+                assert locked
+                went_in.set()
+                assert may_go.wait(HANG_S)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert went_in.wait(HANG_S)
+        with memory.locked() as locked:
+            assert not locked
+            assert memory.is_locked_elsewhere()
+            assert memory.is_locked()
+        may_go.set()
+        joined(thread)
+
+        with memory.locked() as locked, memory.locked() as again:
+            assert (locked, again) == (True, False)
+            assert not memory.is_locked_elsewhere()
+        assert not memory.is_locked()
 
 
 def test_thread_number_is_refused() -> None:
@@ -196,15 +224,15 @@ def test_thread_number_is_refused() -> None:
     def run() -> None:
         numbers.append(threading.get_native_id())
         started.set()
-        end.wait()
+        assert end.wait(HANG_S)
 
     thread = threading.Thread(target=run)
     thread.start()
-    started.wait()
+    assert started.wait(HANG_S)
     with pytest.raises(Unsupported, match="is a thread"):
         ProcessMemory(numbers[0])
     end.set()
-    thread.join()
+    joined(thread)
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
