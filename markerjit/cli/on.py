@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -148,7 +148,11 @@ def _on_until_its_end(
     if options.json:
         output.print_json(switch_facts(pid, markers, applied))
         return
-    rows = [(each.name, f"{each.hits:,}", f"{each.lost:,}") for each in markers if each.mode]
+    rows = [
+        (words.name_words(each.name), f"{each.hits:,}", f"{each.lost:,}")
+        for each in markers
+        if each.mode
+    ]
     output.print_table(("MARKER", "HITS", "LOST"), rows)
 
 
@@ -260,6 +264,10 @@ def still_kept(session: markerjit.Session, applied: markerjit.Applied) -> list[s
     return [marker.name for marker in statuses if marker.held == "flight"]
 
 
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(words.name_words, names))
+
+
 def _print(pid: int, switched: Switched) -> None:
     """Print what was switched in a process, and for how long it stood still."""
     markers, applied, kept, _, others = switched
@@ -268,16 +276,16 @@ def _print(pid: int, switched: Switched) -> None:
             continue
         sites = counted(len(marker.sites), "site")
         state = f"{words.state_words(marker)}{words.where_words(marker)}"
-        output.say(f"{marker.name}: {state}, {sites}")
+        output.say(f"{words.name_words(marker.name)}: {state}, {sites}")
     if applied.taken:
-        output.say(f"taken from its holder: {', '.join(applied.taken)}")
+        output.say(f"taken from its holder: {_listed(applied.taken)}")
     if applied.ended:
-        rest = f"it goes on with {', '.join(kept)}" if kept else "it has no marker left"
-        output.say(f"the flight recorder of {', '.join(applied.ended)} is ended; {rest}")
+        rest = f"it goes on with {_listed(kept)}" if kept else "it has no marker left"
+        output.say(f"the flight recorder of {_listed(applied.ended)} is ended; {rest}")
     print_stop(applied)
     if others:
         output.say(
-            f"still on: {', '.join(others)}; the pattern names markers. Without a pattern `off` "
+            f"still on: {_listed(others)}; the pattern names markers. Without a pattern `off` "
             "switches off whatever is on"
         )
 

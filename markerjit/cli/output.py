@@ -413,7 +413,7 @@ def print_needs(needs: Iterable[UsdtNeed]) -> None:
 def print_questions(markers: Iterable[MarkerStatus]) -> None:
     """Print a line for each question that is asked before probes, with its markers, and for each
     aggregate."""
-    from markerjit.facts.words import brakes_words  # with the markers it is there anyway
+    from markerjit.facts.words import brakes_words, name_words  # they are there anyway
 
     asked: dict[str, list[str]] = {}
     for marker in markers:
@@ -426,17 +426,19 @@ def print_questions(markers: Iterable[MarkerStatus]) -> None:
         if marker.aggregate:
             asked.setdefault(f"added up, {marker.aggregate}", []).append(marker.name)
     for question, names in asked.items():
-        say(f"{question}: {', '.join(names)}")
+        say(f"{question}: {', '.join(map(name_words, names))}")
 
 
 def print_deadlines(markers: Iterable[MarkerStatus]) -> None:
     """Print a line for each time at which markers will be off again, with them."""
+    from markerjit.facts.words import name_words  # with the markers it is there anyway
+
     by_time: dict[int, list[str]] = {}
     for marker in markers:
         if marker.until:
             by_time.setdefault(marker.until, []).append(marker.name)
     for until, names in sorted(by_time.items()):
-        say(f"until {moment(until)}: {', '.join(names)}")
+        say(f"until {moment(until)}: {', '.join(map(name_words, names))}")
 
 
 def moment(seconds: float) -> str:

@@ -134,7 +134,7 @@ def _print(look: Look, rates: Mapping[tuple[str, str], float] | None) -> None:
             ["MARKER", "STATE", "SINCE", "BY", *rated, "HITS", "LOST"],
             [
                 [
-                    marker.name,
+                    words.name_words(marker.name),
                     words.state_words(marker),
                     f"{words.age_words(marker.since)} ago" if marker.since else "-",
                     words.holder_words(marker),
@@ -150,9 +150,11 @@ def _print(look: Look, rates: Mapping[tuple[str, str], float] | None) -> None:
     for marker in markers:
         if marker.held_back:
             held_back = f"{counted(marker.held_back, 'event')} held back"
-            output.say(f"{marker.name}:{words.brakes_words(marker)}, {held_back}")
+            name = words.name_words(marker.name)
+            output.say(f"{name}:{words.brakes_words(marker)}, {held_back}")
         if marker.unmatched:
-            output.say(f"{marker.name}: {words.unmatched_words(marker.unmatched)}")
+            name = words.name_words(marker.name)
+            output.say(f"{name}: {words.unmatched_words(marker.unmatched)}")
     output.print_altered(markers)
     output.print_strays(strays)
     off = sum(not marker.mode and len(marker.altered) < len(marker.sites) for marker in markers)

@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import markerjit
 from markerjit.cli import arguments, output, progress, targets
 from markerjit.cli.end import End
+from markerjit.facts.words import name_words
 from markerjit.printable import counted
 from markerjit.tuples import NamedTuple
 
@@ -312,11 +313,9 @@ def _print(
 
 
 def _cells(keys: list[str], key: str) -> list[str]:
-    """The parts of a key. A thread is shown with its name."""
-    return [
-        _thread(part) if name == "thread" else part
-        for name, part in zip(keys, key.split("\t"), strict=True)
-    ]
+    """The parts of a key. A thread is shown with its name, a function as its source writes it."""
+    show = {"thread": _thread, "marker": name_words}
+    return [show.get(name, str)(part) for name, part in zip(keys, key.split("\t"), strict=True)]
 
 
 def _thread(tid: str) -> str:

@@ -23,6 +23,7 @@ __all__ = [
     "duration_words",
     "field_words",
     "holder_words",
+    "name_words",
     "objects_words",
     "place_words",
     "semaphore_words",
@@ -54,6 +55,15 @@ def holder_words(marker: MarkerStatus) -> str:
     """The process that switched the marker on, and what holds it: `pid 7 (trace)`, or `-`."""
     holder = f"pid {marker.by}" if marker.by else "-"
     return f"{holder} ({marker.held})" if marker.held else holder
+
+
+def name_words(name: str) -> str:
+    """The name of a marker, or of a function as its source writes it."""
+    if "_Z" not in name:
+        return name
+    from markerjit.sites.names import written_name  # few names need it
+
+    return written_name(name)
 
 
 def place_words(marker: MarkerStatus) -> str:

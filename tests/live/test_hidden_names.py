@@ -177,3 +177,17 @@ def test_keys_that_are_wider_than_a_line_stand_behind_their_numbers(
     assert tuple(header.split()[:3]) == first
     assert header.endswith("NAME")
     assert any(len(row) > 200 and row.split()[0].isdigit() for row in rows)
+
+
+def test_commands_show_a_name_as_its_source_writes_it(program: Target) -> None:
+    """And JSON has the symbol, which is the name of events."""
+    on = cli("on", program.pid, "func:house::*")
+    status = cli("status", program.pid)
+    facts = json.loads(cli("status", program.pid, "--json").stdout)
+    top = cli("top", program.pid, "func:house::*", "-d", "10ms")
+    off = cli("off", program.pid, "func:house::*")
+
+    for shown in (on.stdout, status.stdout, top.stdout, off.stdout):
+        assert WRITTEN in shown
+        assert "_Z" not in shown
+    assert {HIDDEN, PLAIN} <= {marker["name"] for marker in facts["markers"]}
