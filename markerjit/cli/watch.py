@@ -20,6 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_pattern(parser, default="*")
     costs.add_bench(parser)
     arguments.add_seccomp(parser)
+    arguments.add_breakpoints(parser)
     arguments.add_web(parser)
     parser.set_defaults(run=run)
 
@@ -38,7 +39,7 @@ def _run_in_browser(options: argparse.Namespace) -> int:
 
     with signals.Held() as held, ThreadPoolExecutor(1) as thread:
         operator = thread.submit(
-            Operator, options.pid, options.pattern, seccomp=options.seccomp
+            Operator, options.pid, options.pattern, **arguments.vouched(options)
         ).result()
         view = Watching(operator, thread, known, samples)
         try:
@@ -57,7 +58,7 @@ def _run_in_terminal(options: argparse.Namespace) -> int:
     # A session is for one thread, so the one that looks also attaches and ends.
     with ThreadPoolExecutor(1) as thread:
         operator = thread.submit(
-            Operator, options.pid, options.pattern, seccomp=options.seccomp
+            Operator, options.pid, options.pattern, **arguments.vouched(options)
         ).result()
         try:
             from markerjit.watch.terminal import Watch

@@ -42,11 +42,16 @@ AS_COMPILED = "as compiled"
 
 
 class Operator:
-    """A session with a process, for the markers that match the pattern. `seccomp` is as for
-    attaching. Raises what attaching raises, and UnknownMarker."""
+    """A session with a process, for the markers that match the pattern. `seccomp` and `breakpoints`
+    are as for attaching. Raises what attaching raises, and UnknownMarker."""
 
     def __init__(
-        self, pid: int, pattern: str = "*", *, seccomp: Seccomp | str = Seccomp.READ
+        self,
+        pid: int,
+        pattern: str = "*",
+        *,
+        seccomp: Seccomp | str = Seccomp.READ,
+        breakpoints: bool = False,
     ) -> None:
         self._pattern = pattern
         self._mine: set[str] = set()
@@ -60,7 +65,7 @@ class Operator:
         self._stream: markerjit.EventStream | None = None
         self._line: Callable[[markerjit.Event], str] = str
         self._events: deque[str] = deque(maxlen=EVENTS)
-        self._session = markerjit.attach(pid, seccomp=seccomp)
+        self._session = markerjit.attach(pid, seccomp=seccomp, breakpoints=breakpoints)
         self.pid = pid
         self.command = self._session.command
         try:

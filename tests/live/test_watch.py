@@ -28,7 +28,7 @@ from tests.support.c_probes import TURNS
 from tests.support.commands import CLI, ENVIRONMENT, cli
 from tests.support.markers import altered
 from tests.support.programs import Target
-from tests.support.timing import HANG_S
+from tests.support.timing import HANG_S, Limited
 
 pytest.importorskip("textual", reason="the extra watch is not installed")
 
@@ -75,7 +75,7 @@ class Seen(NamedTuple):
 @asynccontextmanager
 async def viewer(pid: int, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Seen]:
     with ThreadPoolExecutor(1) as thread:
-        operator = thread.submit(Operator, pid).result()
+        operator = thread.submit(Operator, pid).result(HANG_S)
         view = Watch(operator, thread)
         seen = Seen(view, None, operator, [])  # type: ignore[arg-type]
         try:
@@ -84,7 +84,7 @@ async def viewer(pid: int, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Se
                 await seen.until(lambda: view.shown.rows and view.shown.detail)
                 yield seen
         finally:
-            seen.left.extend(thread.submit(operator.end).result())
+            seen.left.extend(thread.submit(operator.end).result(HANG_S))
 
 
 async def choose(seen: Seen, name: str) -> None:
@@ -420,7 +420,7 @@ class Terminal:
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.before = termios.tcgetattr(self._slave)
         self.output = b""
-        self.process = subprocess.Popen(
+        self.process = Limited(
             [*CLI, *map(str, arguments)],
             stdin=self._slave, stdout=self._slave, stderr=self._slave, start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
@@ -620,3 +620,21 @@ def test_what_cannot_be_watched_is_refused_before_the_screen_changes(
 
     assert sentence in shown.output.decode()
     assert b"\x1b[?1049h" not in shown.output
+
+
+def test_a_breakpoint_is_put_only_where_the_command_has_asked_for_one(target: Callable) -> None:
+    program = target("truth_prototypes")
+    name = "func:truth_prototypes:nothing"
+
+    for asks in (False, True):
+        operator = Operator(program.pid, name, breakpoints=asks)
+        try:
+            if asks:
+                operator.switch_on(name, None, None)
+                assert mode_of(program.pid, name) == "int3"
+            else:
+                with pytest.raises(markerjit.Refused, match="--breakpoints"):
+                    operator.switch_on(name, None, None)
+        finally:
+            operator.end()
+    assert mode_of(program.pid, name) is None
