@@ -168,7 +168,7 @@ class Fleet:
         if len(self.failed) == 1:
             raise self.failed[0].error
         raise Refused(
-            f"none of {len(self.failed)} processes is left; {self.failed[0].sentence}",
+            f"no process is left of {len(self.failed)}; {self.failed[0].sentence}",
             try_again=all(
                 isinstance(failed.error, Refused) and failed.error.try_again
                 for failed in self.failed
