@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.every import HARNESSES
+from tests.support.timing import Limited
 
 Guided = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -30,7 +31,7 @@ def guided(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gui
     command = [sys.executable, "-m", "tests.fuzz.guided", "--forks"]
     with (
         (folder / "imports").open("w") as imports,
-        subprocess.Popen(
+        Limited(
             command, cwd=repo, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=imports,
             text=True,
         ) as process,

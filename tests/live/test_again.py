@@ -16,6 +16,7 @@ from markerjit import Mode
 from markerjit.remote.calls import SYS_RT_SIGACTION, BorrowedThread, Call
 from markerjit.x86.forms import marker_form
 from tests.support.code_bytes import code_of
+from tests.support.timing import Limited
 
 pytestmark = pytest.mark.also_user
 
@@ -172,7 +173,7 @@ def test_a_marker_of_two_objects_is_switched_in_both_each_time(tmp_path: Path, r
         [*compile_, "-fPIC", "-shared", "-o", "lib.so", "lib.c"], cwd=tmp_path, check=True
     )
     subprocess.run([*compile_, "-o", "main", "main.c", "./lib.so"], cwd=tmp_path, check=True)
-    program = subprocess.Popen([tmp_path / "main"], cwd=tmp_path, stdout=subprocess.PIPE)
+    program = Limited([tmp_path / "main"], cwd=tmp_path, stdout=subprocess.PIPE)
     try:
         assert program.stdout
         assert program.stdout.readline() == b"ready\n"

@@ -25,7 +25,7 @@ from tests.support.commands import cli, facts, running
 from tests.support.markers import wait_until_on
 from tests.support.programs import ROOT, Target
 from tests.support.terminals import in_terminal, screen_of
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, joined, wait_until
 
 pytestmark = pytest.mark.live
 
@@ -85,7 +85,7 @@ def following(session: markerjit.Session, **options: Any) -> Iterator[markerjit.
             yield trace
         finally:
             over.set()
-            thread.join()
+            joined(thread)
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def at_work(program: Any) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join()
+        joined(thread)
 
 
 @pytest.mark.parametrize("read", [False, True])
@@ -338,7 +338,7 @@ def test_of_another_allocator_every_site_has_the_counts_of_the_program(
 
 def test_redis_keeps_a_block_for_each_value(tmp_path: Path, ending: ExitStack) -> None:
     path = tmp_path / "redis"
-    server = subprocess.Popen(
+    server = Limited(
         [installed("/usr/bin/redis-server", "redis-server"),
          "--port", "0", "--unixsocket", path, "--save", ""],
         cwd=tmp_path, stdout=subprocess.DEVNULL,

@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 import inspect
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from enum import Enum
@@ -27,6 +26,7 @@ from tests.support.made_records import make_info
 from tests.support.nonsense import CLOCK, NONSENSE, call, complaints, of_values, public_functions
 from tests.support.programs import Target
 from tests.support.shortage import open_descriptors
+from tests.support.timing import Limited
 
 pytestmark = pytest.mark.live
 
@@ -506,7 +506,7 @@ def test_a_closed_session_answers_nothing_else_either(place: Place) -> None:
 
 
 def test_what_is_no_process_is_refused_at_every_door(place: Place) -> None:
-    child = subprocess.Popen(["true"])
+    child = Limited(["true"])
     child.wait()
     pid = place.program.pid
     thread = next(int(tid) for tid in os.listdir(f"/proc/{pid}/task") if int(tid) != pid)

@@ -15,7 +15,7 @@ import pytest
 import markerjit
 from tests.support.commands import ENVIRONMENT
 from tests.support.programs import Target
-from tests.support.timing import wait_until
+from tests.support.timing import HANG_S, Wait, wait_until
 
 pytestmark = pytest.mark.live
 
@@ -73,6 +73,13 @@ def test_an_async_iteration_has_the_events_and_others_run_meanwhile(
     assert is_off(session)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    wait = Wait("the background")
+    while not condition():
+        wait.left_s()
+        await asyncio.sleep(0.01)
+
+
 def test_markers_are_off_after_a_break_and_after_a_cancellation(
     session: markerjit.Session,
 ) -> None:
@@ -84,11 +91,9 @@ def test_markers_are_off_after_a_break_and_after_a_cancellation(
         async for _ in session.atrace("truth_loop"):
             break
         gc.collect()
-        while not is_off(session):
-            await asyncio.sleep(0.01)
+        await until(lambda: is_off(session))
         task = asyncio.create_task(taken(session.atrace("truth_loop")))
-        while is_off(session):
-            await asyncio.sleep(0.01)
+        await until(lambda: not is_off(session))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -112,8 +117,7 @@ def test_events_that_find_the_queue_full_are_dropped_and_counted(
 ) -> None:
     async def watch() -> tuple[int, int, int]:
         async with session.atrace("truth_loop", room=5) as events:
-            while events.dropped == 0:
-                await asyncio.sleep(0.01)
+            await until(lambda: events.dropped > 0)
             await events.aclose()
             left = await taken(events)
             return len(left), events.dropped, events.statistics().events
@@ -208,7 +212,7 @@ def test_a_function_may_close_its_own_subscription(session: markerjit.Session) -
     made = threading.Event()
 
     def once(event: markerjit.Event) -> None:
-        made.wait()
+        assert made.wait(HANG_S)
         events.append(event)
         subscription.close()
 
@@ -231,11 +235,11 @@ def test_close_waits_for_one_call_of_a_slow_function_and_not_for_the_queue(
     def slow(event: markerjit.Event) -> None:
         calls.append(event)
         begun.set()
-        go_on.wait()
+        assert go_on.wait(HANG_S)
         wait_until(lambda: subscription._background.is_to_end, "it is closed", every_s=0.01)
 
     with session.subscribe("truth_loop", slow, room=100) as subscription:
-        begun.wait()
+        assert begun.wait(HANG_S)
         wait_until(lambda: subscription.dropped > 0, "the queue is full", every_s=0.01)
         go_on.set()
 

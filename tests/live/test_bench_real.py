@@ -24,6 +24,7 @@ from markerjit.apps.bench.dormant.forms import FORMS
 from markerjit.apps.bench.sampling.form import BASELINE
 from markerjit.errors import MarkerError, Refused
 from tests.support.programs import ROOT, make
+from tests.support.timing import Limited
 
 pytestmark = pytest.mark.live
 
@@ -161,7 +162,7 @@ def test_nothing_is_left_running_when_the_bench_is_killed(
         "with running.started(Path(sys.argv[1]), ('-',), gated=True) as child:\n"
         "    print(child.pid, flush=True); child.process.wait()\n"
     )
-    bench = subprocess.Popen(
+    bench = Limited(
         [sys.executable, "-c", code, lua["jump"], tmp_path], stdout=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'bench'}"},
     )  # fmt: skip

@@ -16,7 +16,7 @@ from markerjit.remote import native
 from markerjit.remote.calls import BorrowedThread, Call
 from markerjit.remote.gadgets import find_gadgets
 from tests.support.processes import state_of
-from tests.support.timing import wait_until
+from tests.support.timing import joined, wait_until
 
 pytestmark = pytest.mark.user
 
@@ -57,7 +57,7 @@ def test_job_control_in_the_middle_ends_no_borrowing(target: Callable, alone: bo
                     refused += 1
         finally:
             ended.set()
-            disturbing.join()
+            joined(disturbing)
     os.kill(program.pid, signal.SIGCONT)
 
     assert made == 50

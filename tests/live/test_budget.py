@@ -16,6 +16,7 @@ import markerjit
 from markerjit.events.budget import Prices
 from tests.support.commands import cli, one_line
 from tests.support.processes import text_of
+from tests.support.timing import Wait
 
 pytestmark = pytest.mark.live
 
@@ -86,7 +87,9 @@ def test_sample_is_the_largest_that_keeps_to_the_budget_at_these_prices(
         markerjit.attach(program.pid) as session,
         session.trace("truth_mode", budget="1%") as stream,
     ):
+        wait = Wait("a cut")
         while not stream.cuts:
+            wait.left_s()
             program.ask("run 200000")
             stream.poll_batch()
         (cut,) = stream.cuts

@@ -26,7 +26,7 @@ from tests.support.markers import has_arena
 from tests.support.processes import text_of
 from tests.support.programs import Target
 from tests.support.terminals import in_terminal, screen_of
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, Wait, wait_until
 from tests.support.trace_processor import TraceProcessor
 from tests.support.usdt import debian
 
@@ -326,9 +326,7 @@ def test_exceptions_cut_the_calls_that_they_leave(tmp_path: Path) -> None:
     source.write_text(THROWING)
     made = Compiler("g++").run("-O2", source, "-o", path)
     assert made.returncode == 0, made.stderr
-    with subprocess.Popen(
-        [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as program:
+    with Limited([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin and program.stdout
         assert program.stdout.readline() == "ready\n"  # before that execve may not be over
         with markerjit.attach(program.pid) as session:
@@ -354,7 +352,7 @@ def test_calls_of_python_itself_go_on_and_its_code_is_as_before(tmp_path: Path) 
     python = "/usr/bin/python3.11"
     debian(python)
     script = "import sys\nfor _ in sys.stdin: print(sum(abs(-n) for n in range(500)), flush=True)"
-    with subprocess.Popen(
+    with Limited(
         [python, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as program:
         assert program.stdin and program.stdout
@@ -395,7 +393,9 @@ def ended(command: subprocess.Popen[str]) -> bool:
 def ask_until_the_end(program: Target, question: str, command: subprocess.Popen[str]) -> None:
     """Ask a program again and again, once a command has its arena in it."""
     wait_until(lambda: has_arena(program.pid) or ended(command), "an arena")
+    wait = Wait("the end of the command")
     while not ended(command):
+        wait.left_s()
         program.ask(question)
 
 

@@ -22,7 +22,7 @@ from tests.support.commands import cli, facts, running
 from tests.support.filters import container_filter
 from tests.support.processes import text_of
 from tests.support.server import Client
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, wait_until
 
 pytestmark = [
     pytest.mark.live,
@@ -82,9 +82,7 @@ def contained(repo: Path, needs_tool: Callable) -> Iterator[Contained]:
         mounts = ["sh", "-ec", f'mount --bind "$1" "$1"; {SCRIPT}', "sh", folder]
         user = [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
         words = [*user, unshare, "-U", "-r", "-m", "-p", "-i", "-u", "-f", "--kill-child", *mounts]
-        with subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as outer:
+        with Limited(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as outer:
             assert outer.stdout
             assert outer.stderr
             line = outer.stdout.readline()

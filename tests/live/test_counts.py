@@ -22,7 +22,7 @@ from tests.support.markers import losses, wait_on
 from tests.support.processes import text_of
 from tests.support.programs import ROOT
 from tests.support.server import Client, Truth
-from tests.support.timing import HANG_S, wait_until
+from tests.support.timing import HANG_S, Limited, wait_until
 
 SERVERS = [
     ("kvserver", Mode.JUMP),
@@ -285,7 +285,7 @@ def test_strings_longer_than_the_limit_are_cut_and_say_so(
     flags = ["-O2", f"-I{ROOT}/native/include", "-o", tmp_path / "longer", source]
     subprocess.run([*compiler.split(), *flags], check=True, timeout=HANG_S)
 
-    with subprocess.Popen(
+    with Limited(
         [tmp_path / "longer"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
     ) as program:
         assert program.stdout.readline() == b"ready\n"

@@ -28,7 +28,7 @@ from markerjit.memory import has_ended
 from markerjit.proc import permission
 from tests.support.commands import cli, one_line, running
 from tests.support.processes import state_of
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, wait_until
 
 READS = [
     (os, "open"), (os, "pread"), (os, "readlink"), (os, "listdir"), (os, "stat"),
@@ -44,7 +44,7 @@ def start(build: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
 
     def run_it() -> subprocess.Popen[bytes]:
         program = [build / "truth_threads", "2", "--paused"]
-        process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = Limited(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdout and process.stdout.readline().startswith(b"ready")
         started.append(process)
         return process
@@ -168,7 +168,7 @@ def test_a_process_without_its_first_thread_has_not_ended(tmp_path: Path) -> Non
     program = tmp_path / "headless"
     command = ["gcc", "-pthread", "-o", program, "-xc", "-"]
     subprocess.run(command, input=source, text=True, check=True)
-    with subprocess.Popen([program]) as process:
+    with Limited([program]) as process:
         wait_until(lambda: state_of(process.pid) == "Z", "its first thread to end")
 
         done = cli("on", process.pid, "*")

@@ -25,7 +25,7 @@ from tests.support.commands import cli, facts, running
 from tests.support.compilers import Compiler
 from tests.support.processes import resident_kb, text_of
 from tests.support.programs import Target
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, wait_until
 from tests.support.usdt import debian
 
 pytestmark = pytest.mark.live
@@ -619,9 +619,7 @@ def test_exceptions_leave_arguments_that_nobody_gets(tmp_path: Path) -> None:
     source.write_text(THROWING)
     made = Compiler("g++").run("-O2", source, "-o", path)
     assert made.returncode == 0, made.stderr
-    with subprocess.Popen(
-        [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as program:
+    with Limited([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin and program.stdout
         assert program.stdout.readline() == "ready\n"
         names = "func:throwing:inner:return,func:throwing:outer:return"
@@ -654,7 +652,7 @@ for line in sys.stdin:
     rows = base.execute("select sum(k), count(distinct v), max(v) from t where k % 3").fetchall()
     print(rows, flush=True)
 """
-    with subprocess.Popen(
+    with Limited(
         [python, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as program:
         assert program.stdin and program.stdout

@@ -17,6 +17,7 @@ import markerjit
 from tests.support.commands import cli, one_line, running
 from tests.support.loading import Loading
 from tests.support.markers import wait_until_on
+from tests.support.timing import Limited
 
 pytestmark = pytest.mark.live
 
@@ -47,9 +48,7 @@ class Paths:
         source.write_text(PROGRAM)
         include = Path(__file__).parents[2] / "native" / "include"
         subprocess.run(["gcc", "-O1", f"-I{include}", "-o", program, source], check=True)
-        self._process = subprocess.Popen(
-            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        self._process = Limited([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pid = self._process.pid
         self._line()
 

@@ -21,7 +21,7 @@ import pytest
 import markerjit
 from tests.support.commands import ENVIRONMENT, cli, one_line, running
 from tests.support.programs import ROOT, Target
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, wait_until
 
 pytestmark = pytest.mark.live
 
@@ -110,7 +110,7 @@ def compiled(source: Path, text: str) -> Iterator[int]:
     program = source.with_suffix("")
     flags = cli("--cflags").stdout.split()
     subprocess.run(["gcc", "-O2", "-o", program, source, *flags], check=True)
-    with subprocess.Popen([program], stdout=subprocess.PIPE) as process:
+    with Limited([program], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         yield process.pid
@@ -395,7 +395,7 @@ def test_prometheus_scrapes_it(
         )
         with http.server.HTTPServer(("127.0.0.1", 0), Collector) as taken:
             port = taken.server_port
-        with subprocess.Popen(
+        with Limited(
             [
                 prometheus, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}",
                 f"--web.listen-address=127.0.0.1:{port}",

@@ -28,7 +28,7 @@ from tests.support.filters import ERRNO, KILL, answers, container_filter, only
 from tests.support.processes import resident_kb, text_of
 from tests.support.programs import ROOT, Target
 from tests.support.server import Client
-from tests.support.timing import HANG_S, wait_until
+from tests.support.timing import HANG_S, Limited, wait_until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="filters are read with CAP_SYS_ADMIN")
 
@@ -478,7 +478,7 @@ print(result, time.monotonic() - begin)
 def test_sleep_goes_on_in_time_where_its_filter_allows_that(action: int) -> None:
     """Where restart_syscall is allowed the rest is slept, and else all of it once more."""
     command = [sys.executable, "-c", SLEEPER, str(action)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as sleeper:
+    with Limited(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as sleeper:
         assert sleeper.stdout.readline() == "ready\n"
         wait_until(lambda: call_of(sleeper.pid) == POLL, "poll")
         time.sleep(0.5)

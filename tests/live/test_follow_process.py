@@ -17,7 +17,7 @@ from markerjit import Mode
 from tests.support.commands import ENVIRONMENT, cli
 from tests.support.native_calls import BORROW, WRITE, just_after, just_before
 from tests.support.processes import text_of
-from tests.support.timing import HANG_S, wait_until, within
+from tests.support.timing import HANG_S, Limited, wait_until, within
 
 pytestmark = pytest.mark.user
 
@@ -270,7 +270,7 @@ def end_and_be_followed(target: Callable, program: Any, *command: object) -> Any
 @pytest.fixture
 def chosen_pids(build: Path) -> None:
     """Skips where the kernel does not let us choose the id of a process."""
-    with subprocess.Popen(["true"]) as gone:
+    with Limited(["true"]) as gone:
         gone.wait()
     done = subprocess.run([build / "truth_heir", str(gone.pid), "/bin/true"], check=False)
     if done.returncode == 125:

@@ -13,7 +13,7 @@ from markerjit import Mode
 from tests.support.c_probes import values
 from tests.support.code_bytes import code_of
 from tests.support.commands import ENVIRONMENT, cli, facts, one_line, running
-from tests.support.timing import HANG_S, wait_until
+from tests.support.timing import HANG_S, Limited, wait_until
 from tests.support.usdt import DEBIAN, debian
 
 pytestmark = pytest.mark.live
@@ -130,7 +130,7 @@ def test_function_that_runs_at_full_speed_is_switched_again_and_again(target: Ca
 def test_a_file_that_is_mapped_as_data_has_no_functions_there() -> None:
     command = [sys.executable, "-S", "-c", READER]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as reader:
+    with Limited(command, stdin=pipe, stdout=pipe, text=True) as reader:
         assert reader.stdin and reader.stdout
         assert reader.stdout.readline() == "ready\n"
         with markerjit.attach(reader.pid) as session:
@@ -344,9 +344,7 @@ def test_programs_of_debian_are_counted_and_go_on(
 ) -> None:
     if command[0] in DEBIAN:
         debian(command[0])
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as program:
+    with Limited(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin and program.stdout
 
         def ask() -> str:

@@ -16,6 +16,7 @@ from tests.support.call_graphs import edges, function
 from tests.support.code_bytes import code_of
 from tests.support.commands import cli, one_line
 from tests.support.processes import text_of
+from tests.support.timing import Limited
 
 pytestmark = pytest.mark.live
 
@@ -191,9 +192,7 @@ def test_code_that_the_program_has_changed_is_refused(target: Callable) -> None:
 
 @contextmanager
 def started(path: Path) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as program:
+    with Limited([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin and program.stdout
         assert program.stdout.readline() == "ready\n"
         yield program

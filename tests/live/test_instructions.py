@@ -19,6 +19,7 @@ from markerjit.x86.flow import flow
 from markerjit.x86.forms import NEAR_LENGTH
 from tests.support.commands import cli, facts, one_line
 from tests.support.processes import text_of
+from tests.support.timing import Limited
 from tests.support.tracing import stop_at
 from tests.support.usdt import debian
 
@@ -226,7 +227,7 @@ def instructions_of(path: str, count: int) -> list[int]:
 def test_python_goes_on_with_instructions_of_its_own_code_on() -> None:
     debian(PYTHON)
     names = ",".join(f"insn:python3.11+{place:#x}" for place in instructions_of(PYTHON, 40))
-    with subprocess.Popen(
+    with Limited(
         [PYTHON, "-c", COUNTING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as program:
         assert program.stdin and program.stdout

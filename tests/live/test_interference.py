@@ -13,6 +13,7 @@ import pytest
 import markerjit
 from markerjit.abi import CONTROL, Control
 from tests.support.commands import python_started
+from tests.support.timing import Wait
 
 pytestmark = pytest.mark.live
 
@@ -41,7 +42,9 @@ def test_signals_to_the_controller_do_not_reach_a_borrowed_thread(target: Callab
             assert controller.stdout is not None
             assert controller.stdout.readline() == "ready\n"
 
+            wait = Wait("the end of its switches")
             while select.select([controller.stdout], [], [], 0.0002)[0] == []:
+                wait.left_s()
                 controller.send_signal(signal.SIGUSR1)
                 controller.send_signal(signal.SIGUSR2)
 

@@ -42,7 +42,7 @@ from markerjit.lab.processes import ALIVE
 from markerjit.lab.program import Program
 from tests.support.choice import spacing
 from tests.support.commands import cli
-from tests.support.timing import HANG_S, Wait, wait_until
+from tests.support.timing import HANG_S, Limited, Wait, wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -425,7 +425,7 @@ def test_children_end_with_the_lab(kind: str, number: signal.Signals) -> None:
         "    print(child.pid, flush=True)\n"
         "    sys.stdin.read()\n"
     )
-    parent = subprocess.Popen(
+    parent = Limited(
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
@@ -457,7 +457,7 @@ def test_the_bench_ends_with_the_lab(number: signal.Signals) -> None:
         "cost.SECONDS = 3600\n"
         "cost.measured(lambda *_: None)\n"
     )
-    lab = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    lab = Limited([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     try:
         started: list[psutil.Process] = []
 

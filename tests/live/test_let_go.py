@@ -18,7 +18,7 @@ from markerjit.remote import native
 from markerjit.session import clock as clock_module
 from markerjit.session.target import Target
 from tests.support.shortage import descriptors_left, open_descriptors
-from tests.support.timing import wait_until
+from tests.support.timing import reaped, wait_until
 
 pytestmark = pytest.mark.live
 
@@ -177,7 +177,7 @@ def test_a_child_of_a_fork_leaves_what_its_parent_does_alone(target: Callable) -
                 refused += 1
             finally:
                 os._exit(refused)
-        _, status = os.waitpid(child, 0)
+        status = reaped(child)
         before = adding.read().events
         wait_until(lambda: adding.read().events > before, "more events")
         context.__exit__(None, None, None)
@@ -203,7 +203,7 @@ def test_a_child_of_a_fork_takes_no_events_of_its_parent(target: Callable) -> No
                         refused += "a child that it has forked" in str(error)
             finally:
                 os._exit(refused)
-        _, status = os.waitpid(child, 0)
+        status = reaped(child)
         events = stream.drain()
         context.__exit__(None, None, None)
 

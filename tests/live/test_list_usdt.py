@@ -13,6 +13,7 @@ import pytest
 
 import markerjit
 from tests.support.commands import cli, facts, one_line
+from tests.support.timing import Limited
 from tests.support.usdt import build, debian
 
 pytestmark = pytest.mark.live
@@ -26,7 +27,7 @@ def python() -> Iterator[int]:
     """The pid of Debian's Python, running."""
     program = [debian(PYTHON), "-Ic", "print('ready', flush=True); input()"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(program, stdin=pipe, stdout=pipe) as process:
+    with Limited(program, stdin=pipe, stdout=pipe) as process:
         assert process.stdout and process.stdout.readline() == b"ready\n"
         yield process.pid
         process.kill()

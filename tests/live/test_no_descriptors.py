@@ -18,6 +18,7 @@ from markerjit.proc import owner
 from markerjit.proc.owner import is_gone, ourselves
 from markerjit.ring import counter
 from tests.support.shortage import descriptors_left, open_descriptors
+from tests.support.timing import Limited
 
 BROKEN_LIST = r"""
 #define _GNU_SOURCE
@@ -83,7 +84,7 @@ def test_a_live_reader_keeps_its_probes_when_others_have_no_descriptors(target: 
     program = target("truth_threads", "2", "--rate", "2000")
     use = [sys.executable, "-c", READING, str(program.pid)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(use, text=True, **pipes) as reader:
+    with Limited(use, text=True, **pipes) as reader:
         assert reader.stdin is not None
         assert reader.stdout is not None
         assert reader.stdout.readline() == "reading\n"

@@ -14,13 +14,14 @@ from markerjit.proc.permission import why_not
 from markerjit.remote import native
 from markerjit.remote.calls import BorrowedThread
 from markerjit.remote.gadgets import find_gadgets
+from tests.support.timing import Limited
 
 pytestmark = pytest.mark.live
 
 
 def test_a_program_without_any_note_gets_an_arena() -> None:
     pipe = subprocess.PIPE
-    with subprocess.Popen(["cat"], stdin=pipe, stdout=pipe, bufsize=0) as program:
+    with Limited(["cat"], stdin=pipe, stdout=pipe, bufsize=0) as program:
         assert program.stdin and program.stdout
         program.stdin.write(b"x")
         assert program.stdout.read(1) == b"x", "it runs"

@@ -21,6 +21,7 @@ from markerjit.remote.mappings import Mappings
 from markerjit.session import planning, target
 from tests.support.calls import calls_of
 from tests.support.programs import ROOT
+from tests.support.timing import Limited
 
 pytestmark = pytest.mark.live
 
@@ -138,7 +139,7 @@ def of_many_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[sub
     programs = []
     for sites in (800, 2800):
         command = [build(sites, "jump", place, directory).program, "1", "asleep"]
-        program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        program = Limited(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert program.stdout and program.stdout.readline() == b"ready\n"
         programs.append(program)
     yield programs

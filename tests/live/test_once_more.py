@@ -23,7 +23,7 @@ from markerjit.session.turn import Turns
 from tests.support.calls import calls_of
 from tests.support.code_bytes import code_of
 from tests.support.processes import states_of_threads, text_of
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, wait_until
 
 pytestmark = [
     pytest.mark.live,
@@ -373,7 +373,7 @@ def test_an_error_is_that_of_an_ordinary_switch(target: Callable, switch: str) -
         if switch == "off":
             session.on(LOOP)
         command = [sys.executable, "-c", SEIZE, str(program.pid)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE) as tracer:
+        with Limited(command, stdin=subprocess.PIPE) as tracer:
             wait_until(lambda: f"TracerPid:\t{tracer.pid}" in status.read_text(), "a tracer")
 
             with pytest.raises(NotPermitted, match="is being traced by process"):

@@ -20,7 +20,7 @@ from tests.support.markers import wait_on
 from tests.support.processes import text_of
 from tests.support.programs import ROOT
 from tests.support.server import Client
-from tests.support.timing import HANG_S
+from tests.support.timing import HANG_S, Limited, joined
 
 pytestmark = pytest.mark.user
 
@@ -344,7 +344,7 @@ def test_a_thread_may_not_trace_another_one_of_its_process() -> None:
     answer = libc.ptrace(seize, other.native_id, None, None)
     error = ctypes.get_errno()
     end.set()
-    other.join()
+    joined(other)
 
     assert (answer, error) == (-1, errno.EPERM)
 
@@ -399,9 +399,7 @@ def test_program_outside_the_repository_needs_only_cflags(tmp_path: Path) -> Non
     command = ["cc", "-O2", *flags.stdout.split(), "-o", tmp_path / "outside", source]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=HANG_S)
 
-    with subprocess.Popen(
-        [tmp_path / "outside"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as program:
+    with Limited([tmp_path / "outside"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         with running("trace", program.pid, "outside", "--json", "--events", 3) as tracer:
             wait_on(program.pid, "outside", tracer)
             program.stdin.write(b"xyz")
@@ -438,7 +436,7 @@ def test_corrupt_note_is_named_and_the_others_serve(
     build: Path, tmp_path: Path, offset: int, value: bytes
 ) -> None:
     spoil(build / "kvserver", tmp_path / "spoiled", offset, value)
-    with subprocess.Popen([tmp_path / "spoiled"], stdout=subprocess.PIPE) as program:
+    with Limited([tmp_path / "spoiled"], stdout=subprocess.PIPE) as program:
         try:
             ready = dict(re.findall(r"(\w+)=(\d+)", program.stdout.readline().decode()))
             listed = cli("list", program.pid)
@@ -458,7 +456,7 @@ def test_corrupt_note_is_named_and_the_others_serve(
 
 def test_truncated_notes_end_the_list_and_not_the_target(build: Path, tmp_path: Path) -> None:
     spoil(build / "kvserver", tmp_path / "spoiled", 4, struct.pack("<I", 0x7FFFFFF0))
-    with subprocess.Popen([tmp_path / "spoiled"], stdout=subprocess.PIPE) as program:
+    with Limited([tmp_path / "spoiled"], stdout=subprocess.PIPE) as program:
         try:
             program.stdout.readline()
             listed, on = cli("list", program.pid), cli("on", program.pid, "*")

@@ -17,7 +17,7 @@ from markerjit.remote.references import mentioned
 from tests.support.commands import cli, facts, one_line, python
 from tests.support.compilers import CXX_COMPILERS
 from tests.support.processes import text_of
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, wait_until
 
 pytestmark = pytest.mark.live
 
@@ -341,9 +341,7 @@ def test_an_exception_passes_where_the_call_of_the_old_function_is_the_last(
     (tmp_path / "throwing.cc").write_text(THROWING)
     (tmp_path / "new.c").write_text(PASSED_ON)
     path = CXX_COMPILERS[0].build(tmp_path / "throwing", "-O2", tmp_path / "throwing.cc")
-    with subprocess.Popen(
-        [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as program:
+    with Limited([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin and program.stdout
 
         def ask(number: int) -> str:

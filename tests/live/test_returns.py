@@ -13,6 +13,7 @@ from markerjit import Mode
 from tests.support.commands import cli, facts, one_line
 from tests.support.compilers import Compiler
 from tests.support.programs import Target
+from tests.support.timing import Limited
 from tests.support.usdt import debian
 
 pytestmark = pytest.mark.live
@@ -272,9 +273,7 @@ def test_exceptions_pass_through_functions_whose_exits_are_on(tmp_path: Path) ->
     source.write_text(THROWING)
     made = Compiler("g++").run("-O2", source, "-o", path)
     assert made.returncode == 0, made.stderr
-    with subprocess.Popen(
-        [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as program:
+    with Limited([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin and program.stdout
 
         def turn() -> str:
@@ -314,7 +313,7 @@ for line in sys.stdin:
 def test_functions_of_python_are_left_as_often_as_entered_and_are_as_before_afterwards() -> None:
     python = "/usr/bin/python3.11"
     debian(python)
-    with subprocess.Popen(
+    with Limited(
         [python, "-c", NUMBERS],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as program:  # fmt: skip

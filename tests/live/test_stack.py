@@ -16,6 +16,7 @@ import markerjit
 from markerjit.facts.stacks import frame_words
 from markerjit.remote import native
 from tests.support.commands import cli, facts, one_line
+from tests.support.timing import Limited, joined
 
 pytestmark = pytest.mark.live
 
@@ -113,7 +114,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def process(program: Path) -> Iterator[subprocess.Popen[bytes]]:
     """It ends well when it is let go: so nothing has harmed it."""
     pipe = subprocess.PIPE
-    with subprocess.Popen([program], stdin=pipe, stdout=pipe) as process:
+    with Limited([program], stdin=pipe, stdout=pipe) as process:
         try:
             assert process.stdout
             assert process.stdout.readline() == b"ready\n"
@@ -217,7 +218,7 @@ def test_our_own_process_is_refused() -> None:
 
 
 def test_a_process_that_is_killed_meanwhile_is_gone(program: Path) -> None:
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with Limited([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()
         killer = threading.Timer(0.05, process.send_signal, [signal.SIGKILL])
@@ -225,7 +226,7 @@ def test_a_process_that_is_killed_meanwhile_is_gone(program: Path) -> None:
         with pytest.raises((markerjit.TargetGone, markerjit.NoSuchProcess)):
             while True:
                 markerjit.stacks_of_process(process.pid)
-        killer.join()
+        joined(killer)
 
 
 # ---- samples -------------------------------------------------------------------------------------
@@ -265,7 +266,7 @@ def test_samples_of_running_threads_have_none_in_a_system_call(
 
 
 def test_samples_of_running_threads_have_those_that_run() -> None:
-    with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as process:
+    with Limited(["sh", "-c", "while :; do :; done"]) as process:
         try:
             samples = markerjit.sample_stacks(process.pid, count=10, running=True)
         finally:
@@ -314,7 +315,7 @@ def test_samples_of_a_process_that_ends_are_those_before(
     program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, looks = native.library().mj_copy_stacks, itertools.count(1)
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with Limited([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
 
         def third_time_killed(*arguments: object) -> int:
             if next(looks) == 3:

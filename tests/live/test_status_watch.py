@@ -27,8 +27,9 @@ def test_it_looks_until_it_is_interrupted(target: Callable) -> None:
     with running("status", program.pid, "--watch", "--every", "10ms", "--json") as watcher:
         assert watcher.stdout
         for total in (0, 30, 70):
+            wait = Wait(f"a total of {total}")
             while json.loads(watcher.stdout.readline())["markers"][0]["total"] != total:
-                pass
+                wait.left_s()
             program.ask("run 30" if not total else "run 40")
         watcher.send_signal(signal.SIGINT)
         rest, errors = watcher.communicate()
@@ -45,8 +46,9 @@ def test_rate_is_that_of_the_time_between_two_looks(target: Callable) -> None:
     with running("status", program.pid, "--watch", "--every", "20ms") as watcher:
         assert watcher.stdout
         program.ask("run 1000")
-        rates = []
+        rates, wait = [], Wait("a rate")
         while not any(rate != "-" and int(rate.replace(",", "")) > 0 for rate in rates):
+            wait.left_s()
             line = watcher.stdout.readline()
             rates += re.findall(r"^truth_mode .* ([\d,]+|-) +[\d,]+ +0$", line.rstrip())
             program.ask("run 1000")

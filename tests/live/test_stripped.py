@@ -20,6 +20,7 @@ from tests.support.markers import wait_on
 from tests.support.processes import text_of
 from tests.support.programs import Target
 from tests.support.terminals import in_terminal
+from tests.support.timing import Limited
 
 pytestmark = pytest.mark.live
 
@@ -175,7 +176,7 @@ def test_what_is_no_function_of_it_is_refused_in_one_line(stripped: Stripped, na
 def test_a_program_of_debian_goes_on_with_all_its_functions_followed() -> None:
     sed = shutil.which("sed")
     assert sed
-    with subprocess.Popen(
+    with Limited(
         [sed, "-u", "-E", "s/(a+)b/<\\1>/g; y/xyz/XYZ/"], stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, text=True,
     ) as program:  # fmt: skip

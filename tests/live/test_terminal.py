@@ -21,6 +21,7 @@ from markerjit.trace.open import open_sink
 from tests.support.commands import cli
 from tests.support.made_traces import EVENTS, make_batch, make_info
 from tests.support.programs import ROOT
+from tests.support.timing import Limited
 
 CLEAR, TITLE = "\x1b[2J", "\x1b]0;x\x07"
 SOURCE = """
@@ -54,9 +55,7 @@ def hostile(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def pid(hostile: Path) -> Iterator[int]:
-    with subprocess.Popen(
-        [hostile, f"arg{CLEAR}", "two\nlines"], stdout=subprocess.PIPE
-    ) as process:
+    with Limited([hostile, f"arg{CLEAR}", "two\nlines"], stdout=subprocess.PIPE) as process:
         assert process.stdout and process.stdout.readline() == b"ready\n"
         yield process.pid
         process.kill()

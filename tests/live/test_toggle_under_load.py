@@ -25,7 +25,7 @@ from tests.support.commands import cli, facts, one_line, running
 from tests.support.markers import modes_of, wait_on
 from tests.support.processes import text_of
 from tests.support.server import Client
-from tests.support.timing import HANG_S, Limited, wait_until
+from tests.support.timing import HANG_S, Limited, joined, wait_until
 
 FLIPS = int(os.environ.get("MARKERJIT_FLIPS", "1200"))
 REQUESTS = {"1": 20_000 // spacing(4), "16": 100_000 // spacing(4)}
@@ -94,7 +94,7 @@ def test_no_request_fails_while_markers_are_switched(
 
     with verified_load(build, port), markerjit.attach(program.pid) as session:
         while flips < least:
-            with subprocess.Popen(
+            with Limited(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
             ) as load:
                 flips += flip_while(session, CASES[server], lambda: load.poll() is None)
@@ -309,7 +309,7 @@ def test_kill_in_the_middle_is_told_in_a_sentence_or_ends_the_stream(
                 with session.trace("truth_*") as stream:
                     killer.start()
                     seen += sum(1 for _ in stream)
-        killer.join()
+        joined(killer)
         assert program.wait() == -signal.SIGKILL
     assert what == "switch" or seen > 0
 

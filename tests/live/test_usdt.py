@@ -18,7 +18,7 @@ from tests.support.c_probes import values
 from tests.support.code_bytes import code_of
 from tests.support.commands import cli, facts, one_line
 from tests.support.pictures import rows
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, wait_until
 from tests.support.usdt import build, debian
 
 pytestmark = pytest.mark.live
@@ -324,7 +324,7 @@ def test_a_pattern_for_markers_names_no_usdt_probe(target: Callable) -> None:
 def started(tmp_path: Path, probes: list[str]) -> Iterator[int]:
     """A program of these lines of assembly that sleeps, by its pid."""
     path = build(tmp_path, [*START, *probes, *END], "-no-pie", "-Wl,--build-id")
-    with subprocess.Popen([path]) as process:
+    with Limited([path]) as process:
         sleeps = Path(f"/proc/{process.pid}/syscall")
         try:
             # An execve has begun when Popen returns; what it maps may come later.
@@ -455,7 +455,7 @@ def test_python_tells_of_functions_and_collections(tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     pipe = subprocess.PIPE
     program = [debian(PYTHON), "-I", script]
-    with subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True, bufsize=1) as process:
+    with Limited(program, stdin=pipe, stdout=pipe, text=True, bufsize=1) as process:
         assert process.stdin and process.stdout
         try:
             assert process.stdout.readline() == "ready\n"

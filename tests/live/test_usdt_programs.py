@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import markerjit
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, wait_until
 from tests.support.usdt import debian
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -71,7 +71,7 @@ class Program:
 
     def __init__(self, words: Sequence[str], environment: dict[str, str]) -> None:
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
+        self.process = Limited(
             words, stdin=pipe, stdout=pipe, text=True, bufsize=1, env={**os.environ, **environment}
         )
         self.pid = self.process.pid

@@ -50,7 +50,7 @@ from tests.support.made_records import (
     whole,
 )
 from tests.support.programs import ROOT
-from tests.support.timing import HANG_S
+from tests.support.timing import HANG_S, Limited
 
 pytestmark = pytest.mark.oracle
 
@@ -588,7 +588,7 @@ for n in range(100_000):
     print(n + 1, flush=True)
 """
     trace = tmp_path / "t"
-    with subprocess.Popen(
+    with Limited(
         [sys.executable, "-c", program, ROOT, trace, version], stdout=subprocess.PIPE
     ) as writer:
         assert writer.stdout is not None

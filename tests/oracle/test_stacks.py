@@ -20,6 +20,7 @@ from markerjit.unwind.walk import Registers, StackEnd, walk
 from tests.support.choice import examples
 from tests.support.gdb_stops import Stop, stops_in_gdb
 from tests.support.postgresql import postgresql
+from tests.support.timing import Limited
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
@@ -163,7 +164,7 @@ def test_stacks_are_those_that_gdb_finds(
     if not Path(command[0]).exists():
         pytest.skip(f"needs {command[0]}")
 
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+    with Limited(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
         try:
             judge = judged(gdb, process.pid, tmp_path, STOPS)
         finally:

@@ -34,6 +34,7 @@ from markerjit.arena import arena, journal, patches  # noqa: E402
 from markerjit.memory import process  # noqa: E402
 from markerjit.remote import gadgets, native  # noqa: E402
 from tests.support.large_pages import collapse_memory  # noqa: E402
+from tests.support.timing import reaped  # noqa: E402
 
 Work = TypeVar("Work")
 
@@ -377,7 +378,7 @@ def _wait_for(child: int, reading: int) -> tuple[int, str, bool]:
         if not more:
             break
         text += more
-    _, status = os.waitpid(child, 0)
+    status = reaped(child)
     return os.waitstatus_to_exitcode(status), text.decode(errors="replace"), hung
 
 

@@ -15,7 +15,7 @@ import pytest
 import markerjit
 from markerjit.apps.bench.active import uprobes
 from tests.support.programs import ROOT, Target, make
-from tests.support.timing import HANG_S
+from tests.support.timing import HANG_S, Limited
 
 HERE = Path(__file__).parent
 NO_OPS = {"one": b"\x90", "five": b"\x0f\x1f\x44\0\0"}
@@ -48,7 +48,7 @@ def switch(program: Target) -> Switch:
         command = [sys.executable, HERE / "uprobed.py", str(program.pid), program.ready[place]]
         command += [what, *points]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with subprocess.Popen(command, text=True, cwd=ROOT, **pipes) as controller:
+        with Limited(command, text=True, cwd=ROOT, **pipes) as controller:
             assert controller.stdin
             assert controller.stdout
             for word in ("probed", "switched"):

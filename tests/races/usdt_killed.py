@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from killed import ROOT, Scenario, control, thinned, use_hooked_library
 
 import markerjit
+from tests.support.timing import Limited
 
 PROGRAM = ROOT / "build/targets/truth_usdt"
 EVERY = "truth:*"
@@ -37,7 +38,7 @@ class Victim:
     def __init__(self, program: Path = PROGRAM) -> None:
         pipe = subprocess.PIPE
         self.program = program
-        self.process = subprocess.Popen([program], stdin=pipe, stdout=pipe, text=True, bufsize=1)
+        self.process = Limited([program], stdin=pipe, stdout=pipe, text=True, bufsize=1)
         assert self.process.stdout
         assert self.process.stdout.readline().startswith("ready ")
         self.pid = self.process.pid

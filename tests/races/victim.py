@@ -21,6 +21,7 @@ from whereabouts import whereabouts
 import markerjit
 from markerjit.abi import SCRATCH_SIZE
 from markerjit.arena.mapped import MAPPING_PATH
+from tests.support.timing import Limited
 
 KINDS = ("floats", "epoll", "nanosleep", "futex", "read", "sigtimedwait", "ppoll")
 MAY_BE_ALARMED = ("floats", "futex", "read")
@@ -50,7 +51,7 @@ class Victim:
         self.first = first
         self._unread = b""
         alarm = ["--alarm"] if first in MAY_BE_ALARMED else []
-        self._process = subprocess.Popen(
+        self._process = Limited(
             [program, first, *alarm], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
         )
         self.pid = self._process.pid

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from tests.support.timing import Limited
+
 
 class Answering:
     """A program that gives every byte back."""
@@ -28,7 +30,7 @@ class Answering:
 
 @contextmanager
 def started(*command: object, **kwargs: Any) -> Iterator[Answering]:
-    with subprocess.Popen(
+    with Limited(
         list(map(str, command)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

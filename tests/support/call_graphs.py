@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import markerjit
 from tests.support.programs import Target
+from tests.support.timing import joined
 
 
 def calls_of(graph: markerjit.CallGraph) -> dict[str, int]:
@@ -34,5 +35,5 @@ def followed(program: Target, *args: str | None, **options: object) -> Iterator[
                 yield graphs
             finally:
                 trace.stop()
-                thread.join()
+                joined(thread)
         graphs.append(trace.graph())

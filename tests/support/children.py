@@ -20,7 +20,7 @@ from markerjit.model import Edit, RemoteAddress
 from markerjit.proc.permission import read_status
 from markerjit.remote import native
 from tests.support.programs import ROOT
-from tests.support.timing import HANG_S, Wait, wait_until
+from tests.support.timing import HANG_S, Limited, Wait, wait_until
 
 SOURCES = ROOT / "tests" / "unit" / "stop"
 SYS_GETPID, SYS_GETPPID = 39, 110
@@ -57,7 +57,7 @@ class Child:
 
     def __init__(self, program: Path, *options: str) -> None:
         self.input, theirs = socket.socketpair()
-        self.process = subprocess.Popen([program, *options], stdin=theirs, stdout=subprocess.PIPE)
+        self.process = Limited([program, *options], stdin=theirs, stdout=subprocess.PIPE)
         theirs.close()
         self.pid = self.process.pid
         assert self.process.stdout is not None

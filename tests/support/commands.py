@@ -196,7 +196,7 @@ def server_name() -> str:
     """Start the process that forks for commands. Returns the name of its socket."""
     name = f"markerjit tests {os.getpid()}"
     command = [sys.executable, "-m", "tests.support.command_server", name, str(os.getpid())]
-    server = subprocess.Popen(
+    server = Limited(
         command, cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
     )
     atexit.register(server.wait)

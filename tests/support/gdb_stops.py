@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from tests.support.timing import HANG_S
+from tests.support.timing import HANG_S, Limited
 
 _SCRIPT = """
 import json, os, gdb
@@ -63,7 +63,7 @@ def stops_in_gdb(
     for path in (orders, stops):
         os.mkfifo(path)
     names = {"MJ_ORDERS": orders, "MJ_STOPS": stops, "MJ_PID": pid, "MJ_MOST": most}
-    with subprocess.Popen(
+    with Limited(
         [gdb, "-q", "-nx", "-batch", "-x", script],
         env={**os.environ, **{name: str(value) for name, value in names.items()}},
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

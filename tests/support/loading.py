@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from tests.support.timing import Limited
+
 MAIN = """
 #include <dlfcn.h>
 #include <stdio.h>
@@ -48,7 +50,7 @@ class Loading:
             shared = ("-shared", "-fPIC", f"-DNAME={name}", f"-DSIZE={size}")
             build(folder, f"{name}.so", "object.c", *shared)
         self._folder = folder
-        self._process = subprocess.Popen(
+        self._process = Limited(
             [folder / "main"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.pid = self._process.pid

@@ -18,7 +18,6 @@ import json
 import linecache
 import os
 import signal
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
 from tests.support.programs import ROOT
+from tests.support.timing import Limited
 
 PATIENCE_S = 300
 
@@ -64,7 +64,7 @@ def run(notebook: Path, python: str) -> dict[str, Output]:
     path = f"{ROOT}:{sysconfig.get_path('purelib')}"
     # Files and no pipes: what a cell has started and left has them open, too.
     with TemporaryFile("w+") as printed, TemporaryFile("w+") as complaints:
-        process = subprocess.Popen(
+        process = Limited(
             [python, "-W", "error", "-m", "tests.support.notebooks", "--run", str(notebook)],
             cwd=notebook.parent,
             env={**os.environ, "PYTHONPATH": path},

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, wait_until
 from tests.support.usdt import debian
 
 SERVER = "/usr/lib/postgresql/15/bin/postgres"
@@ -28,7 +28,7 @@ class Client:
     def __init__(self, directory: Path) -> None:
         pipe = subprocess.PIPE
         command = ["psql", "-h", directory, "-U", USER, "-d", "postgres", "-XAtq"]
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
+        self.process = Limited(command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
         self.pid = int(self.ask("select pg_backend_pid();"))
 
     def ask(self, query: str) -> str:
@@ -91,7 +91,7 @@ def _served(directory: Path) -> Iterator[Server]:
         clients.append(Client(directory))
         return clients[-1]
 
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+    with Limited(command, stderr=subprocess.DEVNULL) as process:
         ready = [folder / "pg_isready", "-q", "-h", directory]
         try:
             wait_until(

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.programs import ROOT
+from tests.support.timing import Limited
 
 _OPTIONS = ["-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
 
@@ -38,7 +39,7 @@ def run_preloaded(library: Path, script: str, *arguments: object, **environment:
 @contextmanager
 def sleeping() -> Iterator[subprocess.Popen[bytes]]:
     """A process that sleeps until the end."""
-    process = subprocess.Popen(["sleep", "1000"])
+    process = Limited(["sleep", "1000"])
     try:
         yield process
     finally:

@@ -53,7 +53,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.commands import server_name
-from tests.support.timing import Wait
+from tests.support.timing import Limited, Wait
 
 _ROOT = Path(__file__).resolve().parents[2]
 _END = "\x1e"
@@ -351,7 +351,7 @@ class _Shell:
             "TZ": "UTC",
             "COMMAND_SERVER": server_name(),
         }
-        self._bash = subprocess.Popen(
+        self._bash = Limited(
             ["bash", "--noprofile", "--norc"],
             cwd=directory,
             env=environment,

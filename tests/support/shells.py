@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.timing import Hangs, Wait
+from tests.support.timing import Hangs, Wait, reaped
 
 PACKAGES = {"bash": "bash", "zsh": "zsh", "fish": "fish"}
 WORDS = {
@@ -88,5 +88,5 @@ def shell(name: str, folder: Path) -> Iterator[Shell]:
         yield Shell(terminal)
     finally:
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        reaped(pid)
         os.close(terminal)

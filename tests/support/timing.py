@@ -7,8 +7,10 @@ slow, one that had much of it, or slept, is wrong.
 
 from __future__ import annotations
 
+import io
 import os
 import selectors
+import signal
 import subprocess
 import threading
 import time
@@ -58,8 +60,46 @@ class Wait:
                     return [key.fileobj for key, _ in ready]  # type: ignore[misc]
 
 
+class _Pipe(io.RawIOBase):
+    """What a process writes. Each read waits as long as a limit says; then Hangs is raised."""
+
+    def __init__(self, raw: io.RawIOBase, writer: int) -> None:
+        self._raw = raw
+        self._writer = writer
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._raw.fileno()
+
+    def readinto(self, buffer: Any) -> int | None:
+        Wait(f"what process {self._writer} writes", HANG_S).for_input(self._raw)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _limited(stream: Any, writer: int) -> Any:
+    """The stream, each read of which has a limit."""
+    if isinstance(stream, io.TextIOWrapper):
+        encoding, errors = stream.encoding, stream.errors
+        return io.TextIOWrapper(_limited(stream.detach(), writer), encoding, errors)
+    if isinstance(stream, io.BufferedReader):
+        return io.BufferedReader(_Pipe(stream.detach(), writer))
+    return stream and _Pipe(stream, writer)
+
+
 class Limited(subprocess.Popen[Any]):
-    """A process that is waited for as long as a limit says; then Hangs is raised."""
+    """A process that is waited for as long as a limit says, and so is what it writes; then Hangs is
+    raised."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.stdout = _limited(self.stdout, self.pid)
+        self.stderr = _limited(self.stderr, self.pid)
 
     def wait(self, timeout: float | None = None) -> int:
         timeout_s = HANG_S if timeout is None else timeout
@@ -86,6 +126,28 @@ class Limited(subprocess.Popen[Any]):
 
     def _hangs(self, timeout_s: float) -> Hangs:
         return Hangs(f"waited {timeout_s:g} s for the end of {self.pid}\n{progress()}")
+
+
+def reaped(pid: int, timeout_s: float = HANG_S) -> int:
+    """The status of a child that we have forked, once it has ended. Raises Hangs, and kills it."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        Wait(f"the end of {pid}", timeout_s).for_input(descriptor)
+    except Hangs:
+        os.kill(pid, signal.SIGKILL)
+        raise
+    finally:
+        os.close(descriptor)
+        _, status = os.waitpid(pid, 0)
+    return status
+
+
+def joined(*threads: threading.Thread) -> None:
+    """Wait for the ends of threads. Raises Hangs."""
+    for thread in threads:
+        thread.join(HANG_S)
+        if thread.is_alive():
+            raise Hangs(f"waited {HANG_S:g} s for the end of {thread.name}\n{progress()}")
 
 
 def wait_until(

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.timing import Limited
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 VICTIM = ROOT / "build" / "torture" / "victim"
 PLUGIN = ROOT / "build" / "targets" / "truth_plugin.so"
@@ -31,7 +33,7 @@ class Victim:
     def __init__(self, arguments: list[str], program: Path = VICTIM) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in end())
         self._unread = b""
-        self.process = subprocess.Popen(
+        self.process = Limited(
             [program, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

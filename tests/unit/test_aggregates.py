@@ -43,6 +43,7 @@ from markerjit.unwind.walk import StackEnd
 from markerjit.x86.assemble import assemble_anywhere
 from tests.support.adder import SIGNATURE, UNSIGNED, Adder, give_back
 from tests.support.own_arena import CHARS, LONG, RESTARTABLE, SHARED, OwnArena, geometry_of
+from tests.support.timing import reaped
 
 CLAIMED = 1  # native/src/runtime/aggregate.c
 PROPERTY = settings(max_examples=25, deadline=None, derandomize=True)
@@ -485,7 +486,7 @@ def test_child_of_a_fork_adds_nothing_and_takes_no_key(adder: Callable) -> None:
         made.hit(1)
         made.hit(2)
         os._exit(0)
-    os.waitpid(child, 0)
+    reaped(child)
 
     assert [(row.key, row.answer) for row in made.answers().rows] == [((1,), 1)]
     assert made.answers().keys == 1
@@ -541,7 +542,7 @@ def test_computed_address_is_never_read_by_what_is_known_of_its_page(
             libc.munmap(ctypes.c_void_p(page), 4096)
             made.hit(size=page)
         os._exit(0)
-    _, status = os.waitpid(child, 0)
+    status = reaped(child)
 
     assert status == 0
     assert known.answers().events == 20

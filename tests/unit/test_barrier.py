@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 
 import pytest
 
 from markerjit.proc import barrier as module
 from markerjit.proc.barrier import barrier
+from tests.support.timing import Limited
 
 
 def test_our_own_threads_pass_one() -> None:
@@ -16,7 +16,7 @@ def test_our_own_threads_pass_one() -> None:
 
 
 def test_those_of_another_process_pass_one() -> None:
-    with subprocess.Popen(["sleep", "60"]) as other:
+    with Limited(["sleep", "60"]) as other:
         assert barrier(other.pid)
         other.kill()
 

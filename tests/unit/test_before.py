@@ -15,6 +15,7 @@ from markerjit.remote import native
 from markerjit.remote.before import Before, Place
 from markerjit.remote.mappings import SHARED_CODE, Mappings
 from tests.support.programs import ROOT
+from tests.support.timing import Limited
 
 SIZE = 5000
 """More than is compared at once."""
@@ -62,7 +63,7 @@ def test_each_byte_of_a_place_is_compared_and_no_other(
 
 
 def test_a_process_that_has_ended_is_another(maps: int, seen: bytes) -> None:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+    with Limited(["cat"], stdin=subprocess.PIPE) as child:
         pidfd = os.pidfd_open(child.pid)
         process = Before(maps, SHARED_CODE, pidfd=pidfd)
         alive = process.is_now(seen)

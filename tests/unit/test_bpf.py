@@ -27,6 +27,7 @@ from markerjit.proc.bpf import (
 from markerjit.remote import native
 from tests.support.choice import examples
 from tests.support.filters import ERRNO, KILL, answers, container_filter, install
+from tests.support.timing import reaped
 
 NUMBER = 5000  # no system call: allowed, it is ENOSYS
 WORDS = st.integers(0, 2**32 - 1)
@@ -92,7 +93,7 @@ def in_kernel(code: bytes, number: int, args: tuple[int, ...]) -> Action:
     os.close(writing)
     answer = os.read(reading, 4)
     os.close(reading)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = os.waitstatus_to_exitcode(reaped(child))
     if not answer:
         assert status == -signal.SIGSYS
         return Action(KILL, 0)
@@ -215,7 +216,7 @@ def test_what_the_kernel_refuses_is_no_filter(code: list[Instruction]) -> None:
         except OSError:
             os._exit(1)
         os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    assert os.waitstatus_to_exitcode(reaped(child)) == 1
 
 
 def test_half_an_instruction_is_no_filter() -> None:

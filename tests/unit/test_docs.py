@@ -31,6 +31,7 @@ from markerjit.cli.parser import COMMANDS, JOBS
 from markerjit.model import Kind
 from markerjit.x86.forms import marker_form
 from tests.support.house import FLOORS
+from tests.support.timing import Limited
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -139,7 +140,7 @@ def ticker(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def running(ticker: Path) -> Iterator[int]:
-    with subprocess.Popen([ticker]) as process:
+    with Limited([ticker]) as process:
         yield process.pid
         assert process.poll() is None, "the example died"
         process.kill()

@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,13 +24,14 @@ from markerjit.proc import permission
 from markerjit.remote import native
 from markerjit.remote.outcome import explain_failure
 from markerjit.session import repair
+from tests.support.timing import Limited, wait_until
 
 Process = subprocess.Popen[bytes]
 
 
 @pytest.fixture
 def child() -> Iterator[Process]:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with Limited(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         yield child
         child.kill()
 
@@ -112,7 +112,7 @@ def test_a_bug_of_ours_keeps_its_traceback(child: Process) -> None:
 
 def test_a_process_that_became_another_program_is_gone_too() -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(["sh", "-c", "echo; read line; exec cat"], **pipes) as shell:
+    with Limited(["sh", "-c", "echo; read line; exec cat"], **pipes) as shell:
         assert shell.stdin
         assert shell.stdout
         shell.stdout.readline()
@@ -165,8 +165,7 @@ def test_a_repair_whose_process_ends_meanwhile_says_so(
 
     def end(*_: object) -> None:
         os.kill(program.pid, signal.SIGKILL)
-        while not has_ended(program.pid):
-            time.sleep(0.001)
+        wait_until(lambda: has_ended(program.pid), "its end")
         raise Refused("no thread can be borrowed")
 
     left = Unfinished(RemoteAddress(0), 0, ())

@@ -34,6 +34,7 @@ from tests.support.own_arena import (
     cpu_flags,
     geometry_of,
 )
+from tests.support.timing import reaped
 
 UNREADABLE = "<unreadable>"
 LAST_WINDOW = (1 << 64 - READABLE_TAG) - 1
@@ -183,7 +184,7 @@ def test_the_child_of_a_fork_knows_no_page(own: OwnArena) -> None:
     child = os.fork()
     if not child:
         os._exit(len(known.words()))
-    assert os.waitpid(child, 0)[1] == 0
+    assert reaped(child) == 0
 
 
 def test_nothing_is_known_of_pages_after_a_switch(own: OwnArena) -> None:

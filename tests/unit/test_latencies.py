@@ -45,6 +45,7 @@ from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.types import Time
 from tests.support.choice import examples
 from tests.support.own_arena import DOUBLE, LONG, RESTARTABLE, SHARED, OwnArena, Slot, geometry_of
+from tests.support.timing import reaped
 
 CHARS = CType(TypeClass.CHARS, 8)
 POINTER = CType(TypeClass.POINTER, 8)
@@ -299,7 +300,7 @@ def test_child_of_a_fork_pairs_nothing(pairing: Callable) -> None:
         made.end(1)
         made.begin(2)
         os._exit(0)
-    os.waitpid(child, 0)
+    reaped(child)
 
     assert (made.read().pairs, made.read().waiting) == (0, 1)
     made.end(1)

@@ -17,6 +17,7 @@ from markerjit.remote.before import Before
 from markerjit.remote.mappings import SHARED_CODE, Mappings, are_told
 from markerjit.remote.native import NativeMapping
 from tests.support.programs import ROOT
+from tests.support.timing import reaped
 
 PAGES = 3 * mmap.PAGESIZE
 
@@ -141,7 +142,7 @@ def test_there_are_none_of_a_process_without_memory() -> None:
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
 
     entries = Mappings(child).now()
-    os.waitpid(child, 0)
+    reaped(child)
 
     assert entries is None
     assert Mappings(child).now() is None

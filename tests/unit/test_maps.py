@@ -6,7 +6,6 @@ import ctypes
 import mmap
 import os
 import string
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 from markerjit.errors import BadMaps, NoSuchProcess, NotPermitted
 from markerjit.memory import Mapping, parse_maps, read_maps
+from tests.support.timing import Limited
 
 TEXT = "55d0c8a00000-55d0c8a20000 r-xp 00002000 fe:01 1311 {}\n"
 
@@ -154,7 +154,7 @@ def test_odd_and_deleted_names_come_back_from_the_kernel(tmp_path: Path) -> None
 
 
 def test_process_that_is_not_there_is_named() -> None:
-    child = subprocess.Popen([sys.executable, "-c", ""])
+    child = Limited([sys.executable, "-c", ""])
     child.wait()
 
     with pytest.raises(NoSuchProcess) as caught:
@@ -164,7 +164,7 @@ def test_process_that_is_not_there_is_named() -> None:
 
 
 def test_zombie_has_no_mappings() -> None:
-    child = subprocess.Popen(["true"])
+    child = Limited(["true"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
 
     mappings = read_maps(child.pid)

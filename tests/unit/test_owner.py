@@ -11,6 +11,7 @@ import pytest
 
 from markerjit.abi import OwnerEntry
 from markerjit.proc.owner import NOBODY, Owner, from_entry, is_gone, ourselves
+from tests.support.timing import Limited, reaped
 
 
 def started(pid: int) -> int:
@@ -20,7 +21,7 @@ def started(pid: int) -> int:
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+    with Limited(["cat"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
 
@@ -88,7 +89,7 @@ def test_a_child_of_a_fork_is_another_controller() -> None:
     if not child:
         os.write(write, b"%d" % ourselves().pid)
         os._exit(0)
-    os.waitpid(child, 0)
+    reaped(child)
 
     assert int(os.read(read, 32)) == child
     os.close(read)
@@ -102,7 +103,7 @@ def test_a_name_like_a_line_of_numbers_misleads_nobody() -> None:
         "import sys; print(flush=True); sys.stdin.read()"
     )
     python = ["python3", "-S", "-c", code]
-    with subprocess.Popen(python, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with Limited(python, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         assert Path(f"/proc/{process.pid}/comm").read_text() == f"{name}\n"

@@ -30,6 +30,7 @@ from markerjit.proc.permission import (
     why_not,
     yama_scope,
 )
+from tests.support.timing import HANG_S, Limited, joined
 
 pytestmark = pytest.mark.user
 
@@ -63,7 +64,7 @@ def start() -> Iterator[Start]:
     started: list[subprocess.Popen[bytes]] = []
 
     def run(*command: str | Path) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
+        process = Limited(
             command or [sys.executable, "-S", "-c", WAITING],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -152,15 +153,15 @@ def test_threads_that_block_sigtrap_are_found() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTRAP])
         tids.append(threading.get_native_id())
         blocked.set()
-        checked.wait()
+        assert checked.wait(HANG_S)
 
     before = threads_blocking_sigtrap(os.getpid())
     thread = threading.Thread(target=block)
     thread.start()
-    blocked.wait()
+    assert blocked.wait(HANG_S)
     threads = threads_blocking_sigtrap(os.getpid())
     checked.set()
-    thread.join()
+    joined(thread)
 
     # Before it there may be those of other packages: jemalloc's, in pyarrow, blocks all signals.
     assert sorted({*threads} - {*before}) == tids

@@ -20,7 +20,7 @@ from markerjit.cli.standard_input import FirstForTheWriter
 from markerjit.errors import BadArgument, Refused
 from markerjit.trace.open import FORMATS, open_trace
 from tests.support.made_traces import EVENTS, write_trace
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, wait_until
 
 SUFFIXES = [format_.suffixes[0] for format_ in FORMATS]
 WITH_A_START = [".parquet", ".arrow", ".pftrace", ".json", ".jsonl"]
@@ -152,7 +152,7 @@ def test_first_interrupt_is_for_the_writer(tmp_path: Path) -> None:
     """As a shell sends Ctrl-C to all of a pipeline."""
     lines = Path(write_trace(tmp_path / "a.jsonl", EVENTS, LOST)).read_bytes()
     command = [sys.executable, "-m", "markerjit", "read", "-"]
-    with subprocess.Popen(
+    with Limited(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as reader:  # fmt: skip

@@ -48,6 +48,7 @@ from tests.support.own_arena import (
     own_rseq_offset,
 )
 from tests.support.recorder_code import Calls, compile_calls
+from tests.support.timing import reaped
 
 BOOL = CType(TypeClass.BOOL, 1)
 CLOCK_MONOTONIC_COARSE = 6
@@ -520,7 +521,7 @@ def test_the_child_of_a_fork_records_and_counts_nothing(own: OwnArena) -> None:
         text.hit(c_char_p(b"x"))
         os._exit(0)
 
-    assert os.waitpid(child, 0)[1] == 0
+    assert reaped(child) == 0
     assert own.records() == []
     assert [own.counted(name) for name in ("m", "count", "text")] == [(0, 0)] * 3
     record.hit(c_uint64(2))

@@ -18,6 +18,7 @@ from markerjit.memory import Mapping, read_maps
 from markerjit.memory.stat import read_proc, stat_fields
 from markerjit.proc import sharers
 from markerjit.proc.sharers import find_sharer, share_memory
+from tests.support.timing import Limited, reaped
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def now() -> int:
 def end(pid: int) -> None:
     with contextlib.suppress(ChildProcessError, ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        reaped(pid)
 
 
 def test_nobody_shares_what_was_just_mapped(piece: Mapping, made: int) -> None:
@@ -79,13 +80,13 @@ def test_the_child_of_a_fork_does_until_it_ends(piece: Mapping, made: int, child
 
 
 def test_a_child_that_has_become_another_program_does_not(piece: Mapping, made: int) -> None:
-    with subprocess.Popen(["sleep", "60"]) as program:
+    with Limited(["sleep", "60"]) as program:
         assert find_sharer(os.getpid(), piece, made) is None
         program.kill()
 
 
 def test_a_child_that_ended_and_was_not_waited_for_does_not(piece: Mapping, made: int) -> None:
-    with subprocess.Popen(["true"]) as program:
+    with Limited(["true"]) as program:
         os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
         assert find_sharer(os.getpid(), piece, made) is None
 
@@ -125,7 +126,7 @@ def test_a_process_that_may_not_be_looked_at_counts(
 @pytest.fixture
 def program() -> Iterator[int]:
     """A child that executes another file, and has begun with it."""
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as cat:
+    with Limited(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as cat:
         assert cat.stdin is not None and cat.stdout is not None
         cat.stdin.write(b"!")
         cat.stdout.read(1)

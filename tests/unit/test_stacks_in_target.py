@@ -39,6 +39,7 @@ from markerjit.unwind.walk import Registers, Stack, StackEnd, walk
 from tests.support.choice import examples
 from tests.support.own_arena import address_of
 from tests.support.own_stacks import OwnStacks, Seen, compiled, expected
+from tests.support.timing import reaped
 
 
 class Walks:
@@ -490,7 +491,7 @@ def test_the_child_of_a_fork_has_no_stacks(walks: Walks) -> None:
     if not child:
         walks.library.look_here(ctypes.byref(seen))
         os._exit(1 if seen.number else 0)
-    _, status = os.waitpid(child, 0)
+    status = reaped(child)
 
     assert status == 0 and walks.own.stacks.lost == lost
 

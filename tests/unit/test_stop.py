@@ -14,6 +14,7 @@ import pytest
 
 from markerjit.remote import native
 from tests.support.children import RUNNING, SYS_GETPID, SYS_GETPPID, WAITS, Start, word
+from tests.support.timing import joined
 
 SYS_CLOSE, SYS_KILL = 3, 62
 TIMES = 200
@@ -67,7 +68,7 @@ def test_signals_that_come_meanwhile_are_delivered_once_each(start: Start, call:
     sender = threading.Thread(target=send)
     sender.start()
     done = [child.borrow((SYS_GETPID,)) for _ in range(TIMES)]
-    sender.join()
+    joined(sender)
     # A thread that is just about to take a signal is left alone.
     assert set(done) <= {native.OK, native.NO_THREAD}
     assert native.OK in done
@@ -123,7 +124,7 @@ def test_a_stop_signal_that_comes_while_a_thread_is_borrowed_stops_it_afterwards
         sender = threading.Thread(target=os.kill, args=(child.pid, signal.SIGSTOP))
         sender.start()
         assert child.borrow(*[(SYS_GETPID,)] * 20) in (native.OK, native.NO_THREAD)
-        sender.join()
+        joined(sender)
         child.wait_state("T")
         child.signal(signal.SIGCONT)
         child.wait_state("S")

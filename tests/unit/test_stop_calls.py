@@ -4,7 +4,6 @@ how often memory is read and written."""
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from markerjit.remote import native
 from tests.support.handling import Handling
 from tests.support.preloaded import build_preloaded, run_preloaded, sleeping
+from tests.support.timing import wait_until
 
 SOURCE = Path(__file__).parent / "stop" / "calls.c"
 
@@ -128,8 +128,8 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 @pytest.fixture
 def lines(sleeper: subprocess.Popen[bytes]) -> list[str]:
     """Mappings of the program itself: one with data, and one with code."""
-    while not Path(f"/proc/{sleeper.pid}/syscall").read_text().startswith(SLEEPS):
-        time.sleep(0.001)  # until the loader is ready, which changes mappings
+    call = Path(f"/proc/{sleeper.pid}/syscall")
+    wait_until(lambda: call.read_text().startswith(SLEEPS), "the loader, which changes mappings")
     text = Path(f"/proc/{sleeper.pid}/maps").read_text()
     mine = [line for line in text.splitlines(True) if line.rstrip().endswith("/sleep")]
     return [next(line for line in mine if kind in line) for kind in (" r-xp ", " rw-p ")]

@@ -23,6 +23,7 @@ from markerjit.errors import Refused
 from markerjit.model import Mode, RemoteAddress
 from markerjit.x86.forms import INT3, NOP
 from tests.support.own_arena import OwnArena, address_of, geometry_of
+from tests.support.timing import reaped
 
 GEOMETRY = geometry_of(ring_size=4096, max_markers=1, max_patches=16)
 SIGTRAP = 5
@@ -272,6 +273,6 @@ def test_a_trap_that_is_passed_back_to_us_has_the_default_action(trap: Trap, bet
         with contextlib.suppress(BaseException):
             first.at(7)
         os._exit(0)
-    _, status = os.waitpid(child, 0)
+    status = reaped(child)
 
     assert os.WTERMSIG(status) == signal.SIGTRAP

@@ -17,6 +17,7 @@ from markerjit.memory import Mapping, ProcessMemory, read_maps
 from markerjit.model import RemoteAddress
 from markerjit.sites import unchanged, usdt, usdt_files, usdt_kept
 from markerjit.sites.remembered import blake2b
+from tests.support.timing import Limited
 from tests.support.usdt import build
 
 PROBES = ('PROBE one, "8@%rax"', 'PROBE two, "8@%zax"')
@@ -51,7 +52,7 @@ class Program:
     def __init__(self, library: Path) -> None:
         code = f"import ctypes; ctypes.CDLL({str(library)!r}); print(1, flush=True); input()"
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe)
+        self.process = Limited([sys.executable, "-c", code], stdin=pipe, stdout=pipe)
         assert self.process.stdout and self.process.stdout.readline()
         self.memory = ProcessMemory(self.process.pid)
         self.reads: list[int] = []

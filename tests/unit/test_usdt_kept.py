@@ -31,6 +31,7 @@ from markerjit.sites.usdt import UsdtSites, usdt_of_file, usdt_of_process
 from markerjit.sites.usdt_listing import UsdtNote, listing_of, placed
 from markerjit.x86.forms import usdt_form
 from tests.support.shortage import files_end_at
+from tests.support.timing import Limited
 from tests.support.usdt import DEBIAN, build, debian, readelf_probes
 
 PROBES = (
@@ -143,7 +144,7 @@ def test_probes_of_debians_binaries_are_the_same_from_the_cache(
 def test_process_has_the_same_from_the_cache_at_its_addresses(
     tmp_path: Path, made: Path, reads: list[str]
 ) -> None:
-    program = subprocess.Popen(
+    program = Limited(
         [sys.executable, "-c", f"import ctypes; ctypes.CDLL({str(made)!r}); print(1, flush=True); "
          "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip

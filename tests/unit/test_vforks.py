@@ -13,6 +13,7 @@ import pytest
 from markerjit.memory import Mapping, ProcessMemory, read_maps
 from markerjit.model import RemoteAddress
 from markerjit.sites import unchanged, vforks
+from tests.support.timing import Limited
 
 
 class Program:
@@ -21,7 +22,7 @@ class Program:
     def __init__(self) -> None:
         pipe = subprocess.PIPE
         words = [sys.executable, "-c", "import _posixsubprocess; print(1, flush=True); input()"]
-        self.process = subprocess.Popen(words, stdin=pipe, stdout=pipe)
+        self.process = Limited(words, stdin=pipe, stdout=pipe)
         assert self.process.stdout and self.process.stdout.readline()
         self.memory = ProcessMemory(self.process.pid)
         self.maps = sorted(read_maps(self.process.pid), key=attrgetter("path", "offset"))

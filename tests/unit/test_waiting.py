@@ -25,7 +25,7 @@ from tests.support.own_arena import (
     geometry_of,
     numbers,
 )
-from tests.support.timing import wait_until
+from tests.support.timing import Wait, joined, reaped, wait_until
 
 WAITS = Options(waits=True, counted=False)
 MANY = 400
@@ -50,8 +50,9 @@ def own(request: pytest.FixtureRequest, build: Path, one_cpu: None) -> OwnArena:
 def fill(own: OwnArena, slot: Slot) -> int:
     """Hit a marker until its ring is full. Returns the number of events in the rings. A recorder
     that is interrupted goes to the shared ring, so that has no room either."""
-    hits = 0
+    hits, wait = 0, Wait("a full ring")
     while not own.counted().lost:
+        wait.left_s()
         slot.hit(c_int64(hits))
         hits += 1
     if own.way != SHARED:
@@ -71,7 +72,7 @@ def hitting(slot: Slot, first: int, count: int) -> Iterator[threading.Thread]:
     thread = threading.Thread(target=hit)
     thread.start()
     yield thread
-    thread.join()
+    joined(thread)
 
 
 def test_nothing_waits_where_no_reader_allows_it(own: OwnArena) -> None:
@@ -212,7 +213,7 @@ def test_child_of_a_fork_does_not_wait(own: OwnArena) -> None:
     if not child:
         slot.hit(c_int64(0))
         os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+    assert reaped(child) == 0
 
     assert waiting.counts() == (0, 0)
     assert own.counted().lost == 1

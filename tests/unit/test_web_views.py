@@ -25,7 +25,7 @@ from markerjit.lab.processes import end, ending_of, start
 from markerjit.web import lab, server
 from markerjit.web.board import Board
 from markerjit.web.lab import Lab
-from tests.support.timing import HANG_S
+from tests.support.timing import HANG_S, Wait
 
 
 def states(board: Board) -> Iterator[Any]:
@@ -92,7 +92,7 @@ class Held:
     def conduct(self, tell: Tell) -> Iterator[Run]:
         tell("raw", 1, 4)
         self.began.set()
-        self.go_on.wait()
+        assert self.go_on.wait(HANG_S)
         try:
             tell("raw", 2, 4)
         except BaseException as error:
@@ -131,7 +131,9 @@ async def begin(view: Lab, letter: str) -> bool:
 
 
 async def ended(view: Lab, number: int) -> dict[str, Any]:
+    wait = Wait(f"the end of experiment {number}")
     while (document := view.document())["last"]["number"] < number:
+        wait.left_s()
         await asyncio.sleep(0.001)
     return document
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.postgresql import SERVER, postgresql
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, wait_until
 
 HERE = Path(__file__).parent
 PYTHON = Path("/usr/bin/python3.11")
@@ -83,7 +83,7 @@ class Program:
 def _started(
     command: list[str | Path], directory: Path, objects: tuple[str, ...], **options: object
 ) -> Iterator[Running]:
-    with subprocess.Popen(
+    with Limited(
         [str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         cwd=directory, **options,  # type: ignore[call-overload]
     ) as process:  # fmt: skip
