@@ -266,8 +266,7 @@ def read_until(
         end.arm((), options.duration)
         launching.let_go(program)
         targets.print_failed(fleet.failed)
-        remedy = "name the program in place of the pid"
-        targets.print_workers(processes, fleet.sessions.values(), remedy)
+        targets.print_workers(processes, fleet.sessions.values())
         for each in readings.values():
             output.print_left_out(each.unswitched)
         _wait(view, readings, end)

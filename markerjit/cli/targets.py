@@ -94,7 +94,7 @@ def look_at_each(
     return seen, failed
 
 
-def print_workers(processes: Chosen, views: Iterable[markerjit.Session], remedy: str) -> None:
+def print_workers(processes: Chosen, views: Iterable[markerjit.Session]) -> None:
     """Say on standard error which processes have workers that are not among those named."""
     for view in views if processes.by_pid else ():
         others = set(view.workers) - set(processes.pids)
@@ -102,7 +102,7 @@ def print_workers(processes: Chosen, views: Iterable[markerjit.Session], remedy:
             number = counted(len(others), "process")
             output.say(
                 f"markerjit: left out: {number} of the same program, started by process "
-                f"{view.pid}; {remedy}",
+                f"{view.pid}; --follow takes all",
                 error=True,
             )
 

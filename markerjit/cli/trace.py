@@ -232,7 +232,7 @@ def _trace_into(
         if options.lossless:
             output.say("lossless: where a ring is full, the process waits for us", error=True)
         targets.print_failed(fleet.failed)
-        targets.print_workers(processes, fleet.sessions.values(), "--follow takes all")
+        targets.print_workers(processes, fleet.sessions.values())
         for stream in streams:
             output.print_left_out(stream.unswitched)
         _print_dropped(streams)

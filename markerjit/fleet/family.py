@@ -1,13 +1,14 @@
-"""A family: processes and all that they start, each from its first instruction on.
+"""A family: processes, all that they have started, and all that they start.
 
     with markerjit.Family([pid], lambda session: session.trace("kv_*")) as family:
         while not family.is_over:
             new = family.poll()
 
-A child of a fork has an arena and a session of its own, which are made before its first
-instruction. A process that executes a file gets its session at the entry point of that: what ran
-before, the loader and the constructors of libraries, is not traced. A child of vfork has the arena
-of its parent until it executes a file.
+What is there already is traced from now on, and what is started from its first instruction on. A
+child of a fork has an arena and a session of its own, which are made before that. A process that
+executes a file gets its session at the entry point of that: what ran before, the loader and the
+constructors of libraries, is not traced. A child of vfork has the arena of its parent until it
+executes a file.
 
 All are held for the time that a session takes to begin: so a program with many short children
 becomes slower. Their parents are not held for that.
@@ -15,14 +16,23 @@ becomes slower. Their parents are not held for that.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from markerjit.arguments import check_is, check_seconds
-from markerjit.errors import BadArgument, MarkerError, NoMarkers, UnknownMarker
+from markerjit.errors import (
+    BadArgument,
+    MarkerError,
+    NoMarkers,
+    NoSuchProcess,
+    TargetGone,
+    UnknownMarker,
+)
 from markerjit.fleet.failed import Failed
 from markerjit.fleet.fleet import checked_pids
 from markerjit.fleet.follower import Follower, Kind, News
@@ -31,6 +41,7 @@ from markerjit.fleet.launch import Launched
 from markerjit.fleet.members import Ended, Member, Members
 from markerjit.memory import ProcessMemory
 from markerjit.model import Seccomp
+from markerjit.proc.children import children_of
 from markerjit.session.session import Session
 from markerjit.session.watch import Ending
 from markerjit.tuples import NamedTuple, brief
@@ -67,14 +78,15 @@ class Price(NamedTuple):
 
 
 class Family(Generic[T]):
-    """Processes and all that they start, each with the same request, until `end_requests` or
-    `close`.
+    """Processes, their children and all that they start, each with the same request, until
+    `end_requests` or `close`.
 
     `request` returns the request for a session, as a context: a trace, or markers that are switched
     on and, at its end, off. Raises what a session, the request and following raise for a single
     pid; of several, those for which it fails are noted, and the last reason is raised where none is
-    left. So is a question that is wrong for all of them that have such markers. A `program` that
-    was launched is the only one of them; its exit status is taken, and is told to it.
+    left. Children for which it fails are noted. A question that is wrong for all that have such
+    markers is raised. A `program` that was launched is the only one of the pids; its exit status is
+    taken, and is told to it.
 
     missed   sentences for programs whose beginning was not traced
     """
@@ -103,14 +115,11 @@ class Family(Generic[T]):
         self._follower = Follower()
         try:
             for pid in pids:
-                try:
+                with self._noting(pid):
                     self._follow(pid)
-                except BadArgument:
-                    raise  # it is wrong for all
-                except MarkerError as error:
-                    self._members.failed.append(Failed(pid, error))
             if not self._alive:
                 raise self._members.failed[-1].error
+            self._follow_children(but=pids)
             self._members.check_question()
         except BaseException:
             self.close()
@@ -203,8 +212,18 @@ class Family(Generic[T]):
 
     # ---- what happens in the family ----
 
+    @contextmanager
+    def _noting(self, pid: int) -> Iterator[None]:
+        """An error is noted, unless it is wrong for all."""
+        try:
+            yield
+        except BadArgument:
+            raise
+        except MarkerError as error:
+            self._members.failed.append(Failed(pid, error))
+
     def _follow(self, pid: int) -> None:
-        """Follow one of the first processes, and begin its request if it has such markers."""
+        """Follow a process that is there, and begin its request if it has such markers."""
         with ExitStack() as stack:
             session = stack.enter_context(self._members.open(pid))
             self._follower.follow(pid, is_ours=self._program is not None)
@@ -212,6 +231,18 @@ class Family(Generic[T]):
             with suppress(NoMarkers, UnknownMarker):
                 self._members.add(session)
                 stack.pop_all()
+
+    def _follow_children(self, *, but: Collection[int]) -> None:
+        """Follow what they have started before, but for these and ourselves. What they start from
+        now on is followed already."""
+        known = {*but, os.getpid()}
+        parents = deque(self._alive)
+        while parents:
+            for child in sorted(children_of(parents.popleft()) - known):
+                with self._noting(child), suppress(NoSuchProcess, TargetGone):  # it has ended
+                    if not self._follower.has(child):
+                        self._follow(child)
+                        parents.append(child)
 
     def _take(self, news: News) -> None:
         if news.kind is Kind.ENDED:

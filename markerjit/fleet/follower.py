@@ -92,6 +92,12 @@ class Follower:
         if status != native.OK:
             raise explain_failure(pid, status, report)
 
+    def has(self, pid: int) -> bool:
+        """Whether a process is followed. One that was made just now is, before there is news of
+        it: the kernel begins to trace it at its birth. Raises NoSuchProcess."""
+        tracer = read_status(pid).tracer
+        return bool(tracer) and os.path.exists(f"/proc/self/task/{tracer}")
+
     def next(self) -> News | None:
         """What has happened next; None if there is nothing more."""
         followed = native.Followed()

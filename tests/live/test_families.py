@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 import markerjit
-from tests.support.commands import cli, one_line, python_started, running
+from markerjit.proc.children import children_of
+from tests.support.commands import CLI, cli, one_line, python_started, running
 from tests.support.filters import KILL, answers, container_filter
 from tests.support.markers import has_arena
 from tests.support.processes import state_of, text_of
@@ -262,6 +263,46 @@ def test_family_under_a_filter_that_would_kill_it_is_refused(build: Path, tmp_pa
         one_line(done, "does not allow restart_syscall: it kills the process")
         assert program.poll() is None
         assert tracer_of(program.pid) == 0
+
+
+# ---- what is there already -----------------------------------------------------------------------
+
+OF_A_SHELL = """
+sh -c '"$0" <"$1" & wait' "$1" "$2" &
+shift 2
+read go
+"$@" $$ truth_follow
+"""
+"""A shell that has a child, which has one of its own; and the command is its child, too."""
+
+
+def test_what_a_process_had_started_before_is_followed_too(build: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    words = [*CLI, "trace", "--json", "--events", "4", "--follow"]
+    with (
+        Limited(
+            ["sh", "-c", OF_A_SHELL, "sh", build / "truth_follow", pipe, *words],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as shell,
+        open(pipe, "w") as asked,
+    ):  # fmt: skip
+        assert shell.stdin and shell.stdout
+        assert shell.stdout.readline().startswith("ready")
+        (middle,) = children_of(shell.pid)
+        (program,) = children_of(middle)
+        print(file=shell.stdin, flush=True)
+        wait_until(lambda: is_on(program), "a trace")
+        print("fork 1", file=asked, flush=True)
+        shell.wait()
+        asked.close()
+        printed, errors = shell.communicate()
+
+    *events, _ = (json.loads(line) for line in printed.splitlines() if line.startswith("{"))
+    assert shell.returncode == 0, errors
+    assert turns(events) == {FIRST: 1, CHILD: 3}
+    assert "left out" not in errors
+    assert "followed 2 programs with such markers" in errors
 
 
 # ---- what is refused -----------------------------------------------------------------------------

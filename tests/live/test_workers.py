@@ -28,17 +28,17 @@ def keep(parent: Target) -> int:
     return int(pid)
 
 
-@pytest.mark.parametrize(
-    ("command", "remedy"),
-    [
-        (["count", "{pid}", "truth_family"], "name the program in place of the pid"),
-        (["hist", "{pid}", "truth_family", "n"], "name the program in place of the pid"),
-        (["trace", "{pid}", "truth_family"], "--follow takes all"),
-    ],
-    ids=["count", "hist", "trace"],
-)
+COMMANDS = [
+    ["count", "{pid}", "truth_family"],
+    ["hist", "{pid}", "truth_family", "n"],
+    ["trace", "{pid}", "truth_family"],
+]
+every_command = pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+
+
+@every_command
 def test_a_command_of_the_parent_says_that_its_child_is_left_out(
-    parent: Target, command: list[str], remedy: str
+    parent: Target, command: list[str]
 ) -> None:
     words = [word.format(pid=parent.pid) for word in command]
     alone = cli(*words, "--duration", "0.1")
@@ -49,8 +49,21 @@ def test_a_command_of_the_parent_says_that_its_child_is_left_out(
     assert "same program" not in alone.stderr
     assert (
         f"markerjit: left out: 1 process of the same program, started by process {parent.pid}; "
-        f"{remedy}\n" in done.stderr
+        "--follow takes all\n" in done.stderr
     )
+    assert done.returncode == 0
+
+
+@every_command
+def test_the_child_is_taken_as_well_where_all_are_followed(
+    parent: Target, command: list[str]
+) -> None:
+    keep(parent)
+
+    done = cli(*[word.format(pid=parent.pid) for word in command], "--follow", "--duration", "0.1")
+
+    assert "left out" not in done.stderr
+    assert "followed 2 programs with such markers" in done.stderr
     assert done.returncode == 0
 
 
