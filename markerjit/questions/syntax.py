@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
@@ -57,6 +58,14 @@ _NO_MEMBERS = (
     "members of structures, such as req->url and *p, are known of the arguments of functions "
     "(func:NAME) in a process; a text has only .startswith(…)"
 )
+
+
+_OPERATORS = {
+    "&&": "and", "AND": "and", "||": "or", "OR": "or", "!": "not", "=": "==", "===": "==",
+    "<>": "!=", "?": "x if c else y",
+}  # fmt: skip
+"""Those of other languages, and how they are written here."""
+_ANY_OPERATOR = re.compile("|".join(map(re.escape, sorted(_OPERATORS, key=len, reverse=True))))
 
 
 class Named(NamedTuple):
@@ -176,6 +185,10 @@ def tree_of(line: str, indent: int) -> ast.expr:
         start = indent + error.offset - 1 if error.offset else len(line)
         end = indent + (error.end_offset or 0) - 1
         sentence = f"this is not an expression: {error.msg}"
+        for operator in _ANY_OPERATOR.finditer(line):
+            if operator.start() <= start < operator.end():
+                start, end = operator.span()
+                sentence += f"; write `{_OPERATORS[operator[0]]}` in place of `{operator[0]}`"
         raise BadQuestion(sentence, line, start, max(start, end)) from None
     except (RecursionError, MemoryError):
         raise BadQuestion("it is too deep", line, indent, indent) from None

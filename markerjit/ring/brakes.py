@@ -168,5 +168,6 @@ def per_cent(value: str) -> float:
     check_is("budget", value, str)
     matched = re.fullmatch(_PERCENT, value, re.ASCII)
     if not matched or not 0 < float(matched[1]) <= 100:
-        raise BadArgument("budget", value, "a share of the processor time such as 1%, up to 100%")
+        must = "a share of the processor time such as 1%, from 0.001% to 100%"
+        raise BadArgument("budget", value, must)
     return float(matched[1])

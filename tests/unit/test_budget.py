@@ -258,7 +258,7 @@ def test_markers_without_a_budget_have_none() -> None:
 
 @pytest.mark.parametrize("text", ["0%", "200%", "-1%", "1", "%", "1.%", "0.0%", "100.001%", "1 %"])
 def test_part_that_there_cannot_be_is_refused(text: str) -> None:
-    with pytest.raises(BadArgument, match=r"^budget is .*such as 1%, up to 100%"):
+    with pytest.raises(BadArgument, match=r"^budget is .*such as 1%, from 0.001% to 100%"):
         Brakes.of(budget=text)
 
 
