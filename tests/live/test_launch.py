@@ -756,6 +756,23 @@ def test_controller_that_is_killed_while_it_launches_leaves_nothing_stopped(
     assert printed.endswith("group 0\n") or not begins
 
 
+@pytest.mark.product
+def test_controller_that_is_killed_when_it_has_sent_a_program_to_its_hold_leaves_it_running(
+    start: Callable[[str], Path],
+) -> None:
+    """Of a program without a loader; AT_ENTRY is written afterwards, and put back by the hold."""
+    make("build/hooks/libmjstop.so")
+    faults = {"MJ_KILL_POINT": "sent to its hold", "MJ_KILL_AT": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [start("truth_start_static"), "exit", "9"]
+    with python_started(KILLED, *command, environment=faults, **pipes) as controller:
+        printed, errors = controller.communicate()
+
+    assert controller.returncode == -signal.SIGKILL, errors
+    assert printed.startswith("args exit 9\n")
+    assert "entry 1\n" in printed
+
+
 def test_another_tracer_does_not_stop_a_launch_halfway(start: Callable[[str], Path]) -> None:
     """A debugger that comes while the program waits: its markers cannot be switched, which is said,
     and the program is not left behind. One that comes later is nobody's business."""
