@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
             output.print_json({"url": url, "pids": [*fleet.sessions]})
         else:
             until = f"for {options.duration:g} s" if options.duration else "until Ctrl-C"
-            output.say(f"{counted(len(source.markers()), 'marker')} at {url}, {until}")
+            output.say(f"{counted(source.count(), 'marker')} at {url}, {until}")
         sys.stdout.flush()
         _serve(source, server, sender, end)
         over = source.is_over() and not end.has_come

@@ -12,7 +12,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import markerjit
 from markerjit.export.openmetrics import Marker
@@ -21,7 +21,10 @@ from markerjit.tuples import NamedTuple
 
 AT_ONCE = 20_000
 _RATE_S = 1.0
+_SHARE = 10
+"""A look at all hits may take this part of the time between two of them."""
 _TRY_AGAIN_S = 10
+_ENDED = (markerjit.TargetGone, markerjit.NoSuchProcess, markerjit.MemoryFault)
 
 
 class Reading(NamedTuple):
@@ -48,7 +51,7 @@ class Source:
         }
         self._before: dict[tuple[int, str], int] = {}
         self._rates: dict[tuple[int, str], float] = {}
-        self._rated_at = 0.0
+        self._rated_at = self._took_s = 0.0
 
     def read(self) -> Iterator[Reading]:
         """The records that have come since the last call, and count them. No more than AT_ONCE of
@@ -65,13 +68,22 @@ class Source:
                 self.recent.extend(lines.splitlines()[-self.recent.maxlen :])
             yield Reading(pid, batch)
 
+    def count(self) -> int:
+        """Number of markers of all processes, without a look at their hits."""
+        number = 0
+        for session in self.fleet.sessions.values():
+            with suppress(*_ENDED):
+                sites = session.sites(self._pattern)
+                number += len({site.signature.name for site in sites})
+        return number
+
     def markers(self) -> list[Marker]:
         """The markers of all processes now. A process that has ended is left out."""
         markers = []
         for pid, session in self.fleet.sessions.items():
             try:
                 statuses = session.status(self._pattern, look=False)
-            except (markerjit.TargetGone, markerjit.NoSuchProcess, markerjit.MemoryFault):
+            except _ENDED:
                 continue
             for status in statuses:
                 rate = self._rates.get((pid, status.name))
@@ -81,10 +93,11 @@ class Source:
         return _joined(markers)
 
     def update_rates(self) -> None:
-        """Once a second: the rates since the last time."""
+        """Once a second: the rates since the last time. Less often where a look takes long, as at
+        all functions of several programs: it shall not take all of a CPU."""
         now = time.monotonic()
         since = now - self._rated_at
-        if since < _RATE_S:
+        if since < max(_RATE_S, _SHARE * self._took_s):
             return
         hits = {(marker.pid, marker.name): marker.hits for marker in self.markers()}
         if self._before:
@@ -93,6 +106,7 @@ class Source:
                 for key, count in hits.items()
             }
         self._before, self._rated_at = hits, now
+        self._took_s = time.monotonic() - now
 
     def is_over(self) -> bool:
         """Whether all processes have ended, or others have taken all markers."""
@@ -122,7 +136,8 @@ def switched_on(
     left_out: list[markerjit.LeftOut] = []
 
     def count(session: markerjit.Session) -> None:
-        on = [status.name for status in session.status(pattern) if status.mode]
+        states = session.states(session.sites(pattern))
+        on = [state.site.signature.name for state in states if state.mode]
         ours[session.pid] = ",".join([pattern, *(f"!{name}" for name in dict.fromkeys(on))])
         try:
             left_out.extend(session.on(ours[session.pid], where=where).left_out)
