@@ -109,7 +109,7 @@ def functions_of_process(
     """
     check_is_function(name)
     paths = dict.fromkeys(os.path.basename(mapping.path) for mapping in maps if mapping.executable)
-    files = [path for path in paths if path and not path.startswith("[")]
+    files = [path for path in paths if path and not path.startswith(("[", "memfd:"))]
     finder = _Finder(name, files, counts_nameless=counts_nameless)
     in_object = partial(is_of_object, name.object)
     for image, mapped in files_of_process(pid, read, maps, finder.problems, in_object):

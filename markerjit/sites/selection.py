@@ -3,6 +3,7 @@ others."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -196,8 +197,12 @@ def _word_of(glob: str) -> str:
 
 @lru_cache(1 << 10)
 def is_of_object(glob: str, path: str) -> bool:
-    """Whether a glob is that of a file, by its path or by its name; "" is of any."""
-    return not glob or fnmatchcase(path, glob) or fnmatchcase(basename(path), glob)
+    """Whether a glob is that of a file, by its path, by its name, or by a link in its folder: a
+    program is often started by a link, and a library is linked by one. "" is of any."""
+    if not glob or fnmatchcase(path, glob) or fnmatchcase(basename(path), glob):
+        return True
+    link = os.path.join(os.path.dirname(path), glob)
+    return os.path.lexists(link) and os.path.realpath(link) == path
 
 
 def has_caller(name: ProbeName, paths: Iterable[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -10,9 +11,15 @@ import pytest
 import markerjit
 from markerjit.elf.demangle import demangled, qualified_name
 from markerjit.errors import BadFile, UnknownMarker, Unsupported
+from markerjit.memory import read_maps
 from markerjit.model import TypeClass
 from markerjit.sites import parse_name
-from markerjit.sites.functions import FunctionSites, canonical, functions_of_file
+from markerjit.sites.functions import (
+    FunctionSites,
+    canonical,
+    functions_of_file,
+    functions_of_process,
+)
 from tests.support.compilers import CXX_COMPILERS, Compiler, need
 
 SOURCE = r"""
@@ -132,6 +139,28 @@ def test_a_file_that_there_is_not_is_told_with_those_there_are(
 
     with pytest.raises(UnknownMarker, match=advice.format(program=program.name)):
         sites_of(program, name)
+
+
+def test_the_file_that_is_told_is_none_of_ours() -> None:
+    code = next(mapping for mapping in read_maps("self") if mapping.executable)
+    maps = [code._replace(path="/memfd:markerjit (deleted)"), code]
+
+    with pytest.raises(UnknownMarker, match=f"the program's is {Path(code.path).name}$"):
+        functions_of_process(os.getpid(), bytes, maps, parse_name("func:nowhere:main"))
+
+
+def test_a_file_is_known_by_its_links(program: Path) -> None:
+    """Debian's redis-server is a link to redis-check-rdb, and libstdc++.so.6 is one, too."""
+    for name, file in {"started-as": program.name, "another": "/bin/sh"}.items():
+        (program.parent / name).symlink_to(file)
+
+    known = sites_of(program, "started-as:main").sites
+
+    assert known == sites_of(program, f"{program.name}:main").sites
+    assert known == sites_of(program, f"{program.parent}/started-as:main").sites
+    for name in ("another", "nothing", "\0"):
+        with pytest.raises(UnknownMarker):
+            sites_of(program, f"{name}:main")
 
 
 @pytest.mark.parametrize("name", ["twice:retrn", "twice:ret"])
