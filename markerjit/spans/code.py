@@ -168,10 +168,15 @@ class Code:
             text._replace(branches=possible(text.branches), short=possible(text.short))
             for text in self._texts
         ]
-        arrivals = [np.frombuffer(known, np.int64) for known in self._known.values()]
+        certain = [np.frombuffer(known, np.int64) for known in self._known.values()]
+        possible_only = [text.operands.targets for text in self._texts]
         for text in self._texts:
-            arrivals += text.branches.targets, text.short.targets, text.operands.targets
-        all_arrivals = np.sort(np.concatenate(arrivals))
+            for candidates in (text.branches, text.short):
+                is_branch = self.functions.indices(candidates.ends - 1) >= 0
+                certain.append(candidates.targets[is_branch])
+                possible_only.append(candidates.targets[~is_branch])
+        arrivals = np.sort(np.concatenate(certain))
+        all_arrivals = np.sort(np.concatenate([arrivals, *possible_only]))
         self._arrivals = in_order(all_arrivals)
         self._decoded = flows
         functions, _, _, ends, _ = flows.returned_to()
@@ -182,7 +187,7 @@ class Code:
         lead_inside = self._lead_inside()
         explained = self._explained(flows, lead_inside)
         self.straight = straight(
-            self.functions, flows, texts, all_arrivals, explained, self._restartable
+            self.functions, flows, texts, (all_arrivals, arrivals), explained, self._restartable
         )
         self.alone = functions_alone(
             self.functions, self.names, flows, (explained, lead_inside), parts

@@ -286,16 +286,25 @@ def _made(code: Code, reach: range, lost: range) -> Iterator[HolePlace]:
     """Instructions that can give room, those behind the site first, without those that are `lost`.
     They are entered only at the first one, and include no call and no function's entry."""
     for at in _starts(code, reach, lost.start):
-        run = whole_instructions(code.read(at, _LONGEST_RUN), at, 2 * NEAR_LENGTH)
-        content = run.first(2 * NEAR_LENGTH)
-        end = at + len(content)
-        if len(content) < 2 * NEAR_LENGTH or (at < lost.stop and lost.start < end):
-            continue
-        if code.is_restartable(at, end):
-            continue
-        moved = relocate(content, at, at + _NEARBY)
-        if isinstance(moved, Relocated) and not moved.calls and not code.targets(at + 1, end):
+        content = room(code, at)
+        if content and not (at < lost.stop and lost.start < at + len(content)):
             yield HolePlace(at, content, made=True)
+
+
+def room(code: Code, at: int) -> bytes:
+    """The instructions at an address that can give room, b"" where they cannot."""
+    end = code.straight.rooms.get(at)
+    if end is not None:
+        return code.read(at, end - at) if end else b""
+    run = whole_instructions(code.read(at, _LONGEST_RUN), at, 2 * NEAR_LENGTH)
+    content = run.first(2 * NEAR_LENGTH)
+    end = at + len(content)
+    if len(content) < 2 * NEAR_LENGTH or code.is_restartable(at, end):
+        return b""
+    if code.targets(at + 1, end):
+        return b""
+    moved = relocate(content, at, at + _NEARBY)
+    return content if isinstance(moved, Relocated) and not moved.calls else b""
 
 
 def _starts(code: Code, reach: range, site: int) -> Iterator[int]:

@@ -16,12 +16,18 @@ from numpy.typing import NDArray
 from markerjit.abi import PAGE
 from markerjit.elf.functions import Functions
 from markerjit.tuples import NamedTuple
-from markerjit.x86.flow import RET, Addresses, Flows, are_no_ops, padding_ends
-from markerjit.x86.forms import JMP_NEAR, JMP_SHORT, NEAR_LENGTH, SHORT_LENGTH
+from markerjit.x86.flow import CALL, RET, Addresses, Flows, are_no_ops, padding_ends
+from markerjit.x86.forms import HOLE_SIZES, JMP_NEAR, JMP_SHORT, NEAR_LENGTH, SHORT_LENGTH
 from markerjit.x86.moves import ENDS, GOES_ON, NEAR, UNKNOWN, Kinds, Moves
 
 _PADDING = 16
 """Bytes of padding that are looked at, behind those that a jump needs."""
+
+_ROOM = HOLE_SIZES[True]
+"""Bytes of instructions that give room for a hole."""
+_REACH = 0xA0
+"""More than lies between an exit and any place to which a short jump leads from there, or from the
+instruction before."""
 
 Mask = NDArray[np.bool_]
 
@@ -34,38 +40,46 @@ class Straight(NamedTuple):
     exits    which bytes a jump displaces, by the address of a return or a short jump out of a
              function: from where, and their end. From the exit itself where padding is behind it
     tails    the addresses of jumps that can get another target
+    rooms    the ends of whole instructions that can give room for a hole, by the address of the
+             first one; 0 where they cannot, because a block ends before. Near those exits that are
+             not in `exits`
     """
 
     entries: dict[int, int]
     exits: dict[int, tuple[int, int]]
     tails: frozenset[int]
+    rooms: dict[int, int]
 
 
-NOTHING = Straight({}, {}, frozenset())
+NOTHING = Straight({}, {}, frozenset(), {})
 
 
 def straight(
     functions: Functions,
     flows: Flows,
     texts: Iterable[tuple[int, bytes]],
-    arrivals: Addresses,
+    arrivals: tuple[Addresses, Addresses],
     explained: Mask,
     restartable: Sequence[range],
 ) -> Straight:
     """What is certain of an object whose functions are all decoded.
 
-    `arrivals` are the addresses that something may lead to, sorted; `explained` says of which
-    functions it is known where their indirect jumps lead.
+    `arrivals` are the addresses that something may lead to, and those of them that something does
+    lead to, both sorted; `explained` says of which functions it is known where their indirect jumps
+    lead.
     """
     entries: dict[int, int] = {}
     exits: dict[int, tuple[int, int]] = {}
     tails: set[int] = set()
+    rooms: dict[int, int] = {}
     for base, code in texts:
         text = _Text(functions, flows, base, code, arrivals, restartable)
         entries |= text.entries(explained)
-        exits |= text.exits()
+        of_text, others = text.exits()
+        exits |= of_text
         tails |= text.tails()
-    return Straight(entries, exits, frozenset(tails))
+        rooms |= text.rooms(others)
+    return Straight(entries, exits, frozenset(tails), rooms)
 
 
 class _Text:
@@ -77,14 +91,14 @@ class _Text:
         flows: Flows,
         base: int,
         code: bytes,
-        arrivals: Addresses,
+        arrivals: tuple[Addresses, Addresses],
         restartable: Sequence[range],
     ) -> None:
         self._functions = functions
         self._flows = flows
         self._base = base
         self._code = code
-        self._arrivals = arrivals
+        self._arrivals, self._certain = arrivals
         self._restartable = restartable
         self._starts = flows.insns.starts
         self._sizes = flows.insns.sizes
@@ -118,8 +132,9 @@ class _Text:
         chosen = (sizes > 0) & self._is_closed(starts, starts + sizes)
         return dict(zip(starts[chosen].tolist(), sizes[chosen].tolist(), strict=True))
 
-    def exits(self) -> dict[int, tuple[int, int]]:
-        """What the jumps over returns, and over short jumps out of functions, displace."""
+    def exits(self) -> tuple[dict[int, tuple[int, int]], Addresses]:
+        """What the jumps over returns, and over short jumps out of functions, displace; and where
+        those are of which that is not certain."""
         rows = self._returns_and_jumps()
         ends = self._starts[rows] + self._sizes[rows]
         free = self._padding_behind(rows)
@@ -138,7 +153,43 @@ class _Text:
             begins[fits] = starts[fits]
         chosen = (begins > 0) & (begins // PAGE == (begins + NEAR_LENGTH - 1) // PAGE)
         spans = zip(begins[chosen].tolist(), ends[chosen].tolist(), strict=True)
-        return dict(zip(self._starts[rows[chosen]].tolist(), spans, strict=True))
+        others = self._starts[rows[~chosen]]
+        return dict(zip(self._starts[rows[chosen]].tolist(), spans, strict=True)), others
+
+    def rooms(self, exits: Addresses) -> dict[int, int]:
+        """The ends of what can give room for a hole near these exits, as `Straight.rooms`."""
+        if not len(exits):
+            return {}
+        places = np.sort(exits).astype(np.int64)
+        behind = np.searchsorted(places, self._starts - _REACH)
+        near = places[np.minimum(behind, len(places) - 1)]
+        (rows,) = (np.abs(near - self._starts) <= _REACH).nonzero()
+        kinds = np.full(len(self._starts), UNKNOWN, np.uint8)
+        kinds[rows] = self._moves.kinds(rows)
+        starts = self._starts[rows]
+        reach = starts.copy()
+        alive, go_on = np.ones(len(rows), bool), np.ones(len(rows), bool)
+        fits, none = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
+        for further in range(_ROOM):
+            row = np.minimum(rows + further, len(self._starts) - 1)
+            alive &= self._starts[row] == reach
+            reach[alive] = (self._starts[row] + self._sizes[row])[alive]
+            kind = kinds[row]
+            done = alive & (reach - starts >= _ROOM)
+            go_on[alive] &= ((kind == GOES_ON) | (done & (kind == ENDS)))[alive]
+            # A block may end with the room. A call may not: it comes back to where it was.
+            calls = self._flows.insns.numbers[row] == CALL
+            none |= alive & (calls | ((kind == ENDS) & ~done))
+            fits |= done
+            alive &= ~done
+        none |= fits & self._are_between(self._certain, starts, reach)
+        chosen = fits & go_on & ~none & self._is_closed(starts, reach)
+        of = self._flows.functions_of(rows)  # a function may lie inside another one
+        for at in (starts + 1, reach - 1):
+            chosen &= self._functions.indices(at) == of
+        ends = np.where(chosen, reach, 0)
+        known = none | chosen
+        return dict(zip(starts[known].tolist(), ends[known].tolist(), strict=True))
 
     def _returns_and_jumps(self) -> Addresses:
         """The rows of plain returns, and of jumps with 8 bits that leave their function."""
@@ -205,9 +256,13 @@ class _Text:
 
     def _is_closed(self, low: Addresses, high: Addresses) -> Mask:
         """Whether nothing leads between these addresses, and all may be executed elsewhere."""
-        closed: Mask = np.searchsorted(self._arrivals, low + 1) == np.searchsorted(
-            self._arrivals, high
-        )
+        closed = ~self._are_between(self._arrivals, low, high)
         for each in self._restartable:
             closed &= (low >= each.stop) | (high <= each.start)
         return closed
+
+    @staticmethod
+    def _are_between(places: Addresses, low: Addresses, high: Addresses) -> Mask:
+        """Whether any of these places is between two addresses."""
+        between: Mask = np.searchsorted(places, low + 1) != np.searchsorted(places, high)
+        return between

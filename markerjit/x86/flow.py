@@ -15,7 +15,13 @@ from functools import cache, lru_cache
 
 import capstone
 import numpy as np
-from capstone.x86_const import X86_INS_ENDBR64, X86_INS_INT3, X86_INS_NOP, X86_INS_RET
+from capstone.x86_const import (
+    X86_INS_CALL,
+    X86_INS_ENDBR64,
+    X86_INS_INT3,
+    X86_INS_NOP,
+    X86_INS_RET,
+)
 from numpy.typing import NDArray
 
 from markerjit.tuples import NamedTuple
@@ -357,8 +363,8 @@ def is_padding(code: bytes) -> bool:
 
 
 _PADDING = (X86_INS_NOP, X86_INS_INT3)
-RET = X86_INS_RET
-"""Capstone's number of a return."""
+CALL, RET = X86_INS_CALL, X86_INS_RET
+"""Capstone's numbers of calls and returns."""
 
 
 def are_no_ops(numbers: NDArray[np.uint16]) -> NDArray[np.bool_]:

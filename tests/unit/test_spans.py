@@ -18,7 +18,7 @@ from markerjit.errors import MarkerError
 from markerjit.spans import Closed, Code, Opening, TargetKind, Way, best_opening
 from markerjit.spans.columns import UNBOUNDED, KeptExits, columns_of_exits
 from markerjit.spans.exits import exits_of, has_bytes_of_entry
-from markerjit.spans.openings import Why
+from markerjit.spans.openings import Why, room
 from markerjit.x86.decode import disassemble
 from markerjit.x86.flow import is_padding
 from markerjit.x86.relocate import Obstacle
@@ -253,6 +253,20 @@ uncovered_target:
     ret
     end beside
 
+    begin calls_last
+    mov %edi, %eax
+    add $100000, %eax
+    call plain
+    dec %edi
+calls_last_end:
+    ret
+    end calls_last
+    begin leads_there
+    je calls_last_end
+    nop
+    ret
+    end leads_there
+
     .section __rseq_cs, "aw"
     .long 0, 0
     .quad sequence, committed - sequence, plain
@@ -348,6 +362,18 @@ def test_answers_are_the_same_where_many_are_expected(code: Code, expecting: Cod
         assert exits_of(expecting, at) == exits_of(code, at)
 
 
+def test_rooms_for_holes_that_are_known_are_those_that_are_asked_for(
+    labels: dict[str, int], code: Code, expecting: Code
+) -> None:
+    rooms = expecting.straight.rooms
+
+    known = {at: code.read(at, end - at) if end else b"" for at, end in rooms.items()}
+
+    assert known == {at: room(code, at) for at in rooms}
+    assert any(rooms.values())
+    assert rooms[labels["calls_last"]] == 0
+
+
 def test_tables_read_one_by_one_lead_where_those_read_together_do(
     labels_and_code: tuple[dict[str, int], Code, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,7 +423,7 @@ def test_columns_say_of_each_place_what_its_values_say(code: Code) -> None:
 def test_usual_shapes_are_known_before_they_are_asked_for(
     labels: dict[str, int], expecting: Code
 ) -> None:
-    entries, exits, tails = expecting.straight
+    entries, exits, tails, _ = expecting.straight
     ret = labels["short"] + 2
 
     assert entries[labels["plain"]] == 8
