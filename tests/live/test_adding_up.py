@@ -16,6 +16,7 @@ import pytest
 
 import markerjit
 from markerjit.session.switch import Switcher
+from tests.support.buckets import compare_with_histogram, compare_with_quantiles
 from tests.support.commands import cli, one_line, python_started
 from tests.support.keys import forbid_sequences, run_for_a_while, truth_of
 from tests.support.processes import text_of
@@ -170,21 +171,6 @@ def lossless_values(program: Any, condition: str, number: int) -> np.ndarray:
         assert not stream.lost()
     program.ask("pause")
     return np.concatenate(parts)
-
-
-def compare_with_histogram(values: np.ndarray, histogram: Any) -> None:
-    buckets = [bucket for bucket in histogram.buckets() if bucket.number]
-    is_whole = isinstance(buckets[0].low, int)
-    for low, high, number in buckets:
-        is_behind_low = values >= low if is_whole or low >= 0 else values > low
-        is_before_high = values <= high if is_whole or high <= 0 else values < high
-        assert np.count_nonzero(is_behind_low & is_before_high) == number
-
-
-def compare_with_quantiles(values: np.ndarray, sketch: Any) -> None:
-    for fraction in (0, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 1):
-        exact = np.quantile(values, fraction, method="lower")
-        assert sketch.quantile(fraction) == pytest.approx(exact, rel=0.02, abs=2.0**-32)
 
 
 def test_what_does_not_meet_the_condition_is_not_added(target: Callable, tmp_path: Path) -> None:

@@ -1,15 +1,19 @@
 """Answers about the bundled server while Debian's redis-benchmark runs, against the server's own
-counters (INFO) and against the sizes that the benchmark was told."""
+counters (INFO) and against the sizes that the benchmark was told; and answers about a load, against
+a lossless trace."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import markerjit
+from tests.support.buckets import compare_with_histogram, compare_with_quantiles
 from tests.support.server import Client
 from tests.support.timing import HANG_S
 
@@ -57,3 +61,31 @@ def test_counts_and_sizes_are_those_of_the_server(
         ("kv_hit", "key:"): change["hits"],
         ("kv_miss", "key:"): change["misses"],
     }
+
+
+@pytest.mark.parametrize("what", ["hist", "quantiles"])
+def test_sizes_are_those_of_a_lossless_trace_of_the_same_run(
+    target: Callable, build: Path, what: str
+) -> None:
+    """The marker is passed once in each call of the function that is added up."""
+    program = target("kvserver")
+    load = [build / "kvload", "--port", program.ready["port"], "--requests", "20000"]
+    batches: list[markerjit.Batch | None] = []
+
+    with markerjit.attach(program.pid) as session, ExitStack() as on:
+        adding = on.enter_context(session.aggregate("func:kv_store_set", f"{what}(bytes_size)"))
+        stream = on.enter_context(session.trace("kv_store", fields=["size"], lossless=True))
+        loading = on.enter_context(subprocess.Popen(load, stdout=subprocess.DEVNULL))
+        while loading.poll() is None:
+            batches.append(stream.poll_batch())
+        batches.append(stream.rest())
+        (row,) = adding.read().rows
+        assert adding.read().missed == markerjit.Missed()
+        assert not stream.lost()
+
+    columns = (columns for batch in batches if batch for columns in batch.columns)
+    values = np.concatenate([each.fields["size"] for each in columns])
+    assert loading.returncode == 0
+    assert row.events == len(values) > 1000
+    compare = compare_with_histogram if what == "hist" else compare_with_quantiles
+    compare(values, row.answer)
