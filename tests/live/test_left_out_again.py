@@ -109,6 +109,30 @@ def test_what_the_bytes_of_another_site_keep_closed_is_opened_when_that_is_off(
     assert hits["func:single:return"] == 10
 
 
+def test_a_breakpoint_that_another_controller_has_put_is_seen_and_may_come_again(
+    target: Callable, asked: list[str]
+) -> None:
+    program = target(HOLES)
+    pattern = of(HOLES, *OPENED, "alone")
+    with markerjit.attach(program.pid) as session:
+        for _ in range(4):
+            assert names(session.on(pattern).left_out) == {"func:alone"}
+            session.off(pattern)
+        with markerjit.attach(program.pid, breakpoints=True) as other:
+            other.on(of(HOLES, "alone"))
+
+        assert not session.on(pattern).left_out  # it is on already
+
+        program.ask("run 5")
+        assert {status.hits for status in session.status(pattern)} == {5}
+        session.off(pattern)
+        for _ in range(4):
+            asked.clear()
+            assert names(session.on(pattern).left_out) == {"func:alone"}
+            assert "plan" in asked
+            session.off(pattern)
+
+
 def test_what_another_tool_has_changed_is_opened_when_that_is_gone(target: Callable) -> None:
     program = target(HOLES)
     pattern = of(HOLES, *OPENED)
