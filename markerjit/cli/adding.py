@@ -267,8 +267,7 @@ def read_until(
         launching.let_go(program)
         targets.print_failed(fleet.failed)
         targets.print_workers(processes, fleet.sessions.values())
-        for each in readings.values():
-            output.print_left_out(each.unswitched)
+        output.print_left_out(left for each in readings.values() for left in each.unswitched)
         _wait(view, readings, end)
     view.show_last(readings)
     _print_ended(readings)

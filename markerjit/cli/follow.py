@@ -168,8 +168,7 @@ def begun(
             error=True,
         )
     launching.let_go(program)
-    for member in programs.members:
-        output.print_left_out(member.begun.unswitched)
+    output.print_left_out(left for each in programs.members for left in each.begun.unswitched)
     return programs
 
 

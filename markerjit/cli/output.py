@@ -384,9 +384,23 @@ def line_of_process(pid: int, line: str, *, json: bool) -> str:
 
 
 def print_left_out(left_out: Iterable[LeftOut]) -> None:
-    """Say on standard error which markers matched and were left as they were."""
-    for line in left_out_lines(left_out):
+    """Say on standard error which markers matched and were left as they were; once what several
+    processes have left out alike."""
+    for line in left_out_lines(dict.fromkeys(left_out)):
         say(f"markerjit: left out: {line}", error=True)
+
+
+class LeftOutOfAll:
+    """What programs that come one after the other have left out. Each is said once."""
+
+    def __init__(self) -> None:
+        self._said: set[LeftOut] = set()
+
+    def print(self, left_out: Iterable[LeftOut]) -> None:
+        """Say what was not left out before."""
+        new = [marker for marker in left_out if marker not in self._said]
+        self._said.update(new)
+        print_left_out(new)
 
 
 def needs_of(session: View, pattern: str) -> Sequence[UsdtNeed]:

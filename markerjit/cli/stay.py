@@ -142,12 +142,13 @@ class _Tally:
         self._programs = 0
         self._rows: dict[str, Hits] = {}
         self._unknown = 0
+        self._left_out = output.LeftOutOfAll()
 
     def add(self, members: Sequence[markerjit.Member[markerjit.Applied]]) -> None:
         """Take programs that have come."""
         self._programs += len(members)
         for member in members:
-            output.print_left_out(member.begun.left_out)
+            self._left_out.print(member.begun.left_out)
 
     def finish(self, member: markerjit.Member[markerjit.Applied]) -> None:
         """Add the hits of a program, which may be over."""

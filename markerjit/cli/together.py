@@ -32,6 +32,7 @@ class Together:
     def __init__(self) -> None:
         self.programs = 0
         self.unknown = 0
+        self._left_out = output.LeftOutOfAll()
         self._now: list[AddingUp] = []
         self._ended: list[Answers] = []
         self._interval: list[Answers] = []  # of those that have ended in it
@@ -41,7 +42,7 @@ class Together:
         self.programs += len(members)
         for member in members:
             self._now.append(member.begun)
-            output.print_left_out(member.begun.unswitched)
+            self._left_out.print(member.begun.unswitched)
 
     def finish(self, member: Member) -> None:
         """Take the last answer of a program whose markers are off."""

@@ -233,8 +233,7 @@ def _trace_into(
             output.say("lossless: where a ring is full, the process waits for us", error=True)
         targets.print_failed(fleet.failed)
         targets.print_workers(processes, fleet.sessions.values())
-        for stream in streams:
-            output.print_left_out(stream.unswitched)
+        output.print_left_out(left for stream in streams for left in stream.unswitched)
         _print_dropped(streams)
         taken = _Remarks(by_pid, options)
         printing = Output(end, streams)

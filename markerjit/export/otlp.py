@@ -12,6 +12,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from markerjit.export.openmetrics import Marker
@@ -77,7 +78,8 @@ class Otlp:
 
     def close(self) -> None:
         """Send what waits, for some seconds at most."""
-        self._queue.put(None)
+        with suppress(queue.Full):  # its thread has ended, or is stuck
+            self._queue.put(None, timeout=_TIMEOUT_S)
         self._thread.join(2 * _TIMEOUT_S)
         self._metrics.shutdown(timeout_millis=_TIMEOUT_S * 1000)
         self._exporter.shutdown()
