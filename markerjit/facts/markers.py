@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _NAMED = 4
-"""Of the names that need a breakpoint; --json has all."""
+"""Of the names with one reason; --json has all."""
 
 
 def list_facts(
@@ -89,13 +90,21 @@ def field_facts(fields: Iterable[Field]) -> list[Json]:
 
 def left_out_lines(left_out: Iterable[LeftOut]) -> Iterator[str]:
     """What is said of markers that matched and were left as they were. A pattern may be of hundreds
-    that need a breakpoint: these have one line."""
+    that need a breakpoint: these have one line. Of others that differ in nothing but the name, the
+    first ones are said, and how many more there are."""
     needing: list[LeftOut] = []
+    reasons: Counter[str] = Counter()
     for marker in left_out:
         if marker.reason is Reason.NEEDS_BREAKPOINT:
             needing.append(marker)
-        else:
+            continue
+        what = marker.sentence.replace(written_name(marker.marker), "…")
+        reasons[what] += 1
+        if reasons[what] <= _NAMED:
             yield marker.sentence
+    for what, number in reasons.items():
+        if number > _NAMED:
+            yield f"{number - _NAMED:,} more: {what}"
     if len(needing) == 1:
         yield needing[0].sentence
     elif needing:

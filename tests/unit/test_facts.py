@@ -49,6 +49,7 @@ from markerjit.probes.reached import Piece
 from markerjit.proc.owner import Owner
 from markerjit.quiesce.strategies import MEMBARRIER, STRATEGIES
 from markerjit.session.status import ArenaStatus, MarkerStatus
+from markerjit.sites.names import written_name
 from markerjit.trace.open import open_sink, open_trace
 from markerjit.trace.statistics import summarise
 from markerjit.x86.forms import marker_form
@@ -579,3 +580,20 @@ def test_names_that_need_a_breakpoint_share_a_line_in_which_they_are_as_written_
     assert rest.startswith("5 names that only a breakpoint opens, ")
     assert rest.endswith(": func:ns::step(int), func:b, func:c, func:d, …")
     assert list(left_out_lines(needing[:1])) == ["_ZN2ns4stepEi!"]
+
+
+def test_hundreds_that_differ_in_the_name_alone_are_counted() -> None:
+    names = ["func:_ZN2ns4stepEi", *(f"m{index}" for index in range(1003))]
+    sentences = {each: f"{written_name(each)} has no field n" for each in names}
+    lacking = [LeftOut(each, Reason.OTHER, sentence) for each, sentence in sentences.items()]
+    other = LeftOut("m7", Reason.OTHER, "m7 is in a file that has changed")
+
+    assert list(left_out_lines([*lacking[:4], other])) == [
+        "func:ns::step(int) has no field n",
+        *(f"m{index} has no field n" for index in range(3)),
+        other.sentence,
+    ]
+    assert list(left_out_lines([*lacking, other]))[4:] == [
+        other.sentence,
+        "1,000 more: … has no field n",
+    ]
