@@ -71,6 +71,8 @@ _ITEM = re.compile(
 _OF_A_RUN = (
     # DuckDB leaves out the zeros at the end of a time.
     (r"\d\d:\d\d:\d\d\.\d{9}\+00", r"\d\d:\d\d:\d\d(?:\.\d{1,9})?\+00"),
+    # polars does, too, and then has room for the zone.
+    (r"\d\d:\d\d:\d\d\.\d{9} …", r"\d\d:\d\d:\d\d(?:\.\d{3,9})? (?:…|UTC)"),
     (r"\d\d:\d\d:\d\d\.\d{9}", r"\d\d:\d\d:\d\d\.\d{9}"),
     (r"cpu\d+ \d+", r"cpu\d+ \d+"),
     (r"0x[0-9a-f]{6,}", r"0x[0-9a-f]+"),

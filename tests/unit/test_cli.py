@@ -331,7 +331,7 @@ def test_watch_attaches_with_the_choice_about_filters(monkeypatch: pytest.Monkey
     monkeypatch.setattr(markerjit, "attach", attach)
 
     assert run("watch", "7", "--seccomp", "trust-errno") == 1
-    assert attached == [(7, {"seccomp": "trust-errno"})]
+    assert attached == [(7, {"seccomp": "trust-errno", "breakpoints": False})]
 
 
 # ---- errors --------------------------------------------------------------------------------------

@@ -219,10 +219,13 @@ def bucket_of(scale: Scale, value: float) -> int:
         (bucket,) = (n for n in numbers if within(int(value), *scale.bounds(n)))
         return bucket
     parts = 1 << PARTS_BITS if scale.fine else 1
-    size = min(abs(value), math.nextafter(2.0**EXPONENTS_ABOVE, 0))
-    fraction, exponent = math.frexp(size)
-    part = int((2 * fraction - 1) * parts)
-    distance = max((exponent - 1 + EXPONENTS_BELOW) * parts + part + 1, 0) if size else 0
+    size = abs(value)
+    if size >= 2.0**EXPONENTS_ABOVE:
+        distance = scale.middle
+    else:
+        fraction, exponent = math.frexp(size)
+        part = int((2 * fraction - 1) * parts)
+        distance = max((exponent - 1 + EXPONENTS_BELOW) * parts + part + 1, 0) if size else 0
     return scale.middle + int(math.copysign(distance, value))
 
 
