@@ -34,7 +34,7 @@ pytestmark = [
 
 LOOP = "truth_loop"
 SEIZE = "import ctypes, sys; ctypes.CDLL(None).ptrace(0x4206, int(sys.argv[1]), 0, 0); input()"
-MOST_CALLS = 210
+MOST_CALLS = 215
 """Of functions, of Python and of C, in a switch; an ordinary one that is prepared has 900."""
 
 
@@ -315,7 +315,9 @@ def test_a_process_that_is_stopped_is_refused_as_by_an_ordinary_switch(target: C
         os.kill(program.pid, signal.SIGSTOP)
         wait_until(lambda: states_of_threads(program.pid) == {"T"}, "the stop")
 
-        with pytest.raises(Refused, match="is stopped"):
+        # The short way has tried, and let it go: the look of the ordinary one may come before the
+        # process stands again. Then it is told by the borrowing that fails.
+        with pytest.raises(Refused, match=r"stopped \(SIGSTOP\)"):
             session.on(LOOP, quiesce="membarrier")
 
         os.kill(program.pid, signal.SIGCONT)
