@@ -45,9 +45,10 @@ class Otlp:
             raise missing("--otlp", "opentelemetry-exporter-otlp-proto-http", "otlp") from None
         base = endpoint.rstrip("/")
         self._failures = _Failures()
-        self._log = logging.getLogger("opentelemetry")
-        self._log.addHandler(self._failures)
-        self._log.propagate = False
+        # To the end of the process: threads of the SDK may still say that they do not try again.
+        log = logging.getLogger("opentelemetry")
+        log.addHandler(self._failures)
+        log.propagate = False
         resource = Resource.create({"service.name": "markerjit"})
         self.dropped = 0
         self._latest: Sequence[Marker] = ()
@@ -83,8 +84,6 @@ class Otlp:
         self._thread.join(2 * _TIMEOUT_S)
         self._metrics.shutdown(timeout_millis=_TIMEOUT_S * 1000)
         self._exporter.shutdown()
-        self._log.removeHandler(self._failures)
-        self._log.propagate = True
 
     @property
     def failed(self) -> bool:
