@@ -27,7 +27,7 @@ MAX_TABLE_BYTES = 64 << 20
 """More than any real string or symbol table has."""
 
 _TAG = itemgetter(0)  # 0 at the end: DT_NULL
-_DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ = 1, 5, 6, 10
+DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ = 1, 5, 6, 10
 _ENTRY = struct.Struct("<qQ")
 _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
 _SHN_UNDEF = 0
@@ -39,7 +39,7 @@ libraries."""
 def needs_others(image: Image) -> bool:
     """Whether the object is linked with others. False for a static program or unreadable tables."""
     try:
-        return any(tag == _DT_NEEDED for tag, _ in dynamic_tags(image))
+        return any(tag == DT_NEEDED for tag, _ in dynamic_tags(image))
     except MemoryFault:
         return False
 

@@ -19,20 +19,13 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from markerjit.arguments import check_is, check_seconds
-from markerjit.errors import (
-    BadArgument,
-    MarkerError,
-    NoMarkers,
-    NoSuchProcess,
-    TargetGone,
-    UnknownMarker,
-)
+from markerjit.errors import BadArgument, MarkerError, NoMarkers, UnknownMarker
 from markerjit.fleet.failed import Failed
 from markerjit.fleet.fleet import checked_pids
 from markerjit.fleet.follower import Follower, Kind, News
@@ -115,8 +108,12 @@ class Family(Generic[T]):
         self._follower = Follower()
         try:
             for pid in pids:
-                with self._noting(pid):
+                try:
                     self._follow(pid)
+                except BadArgument:
+                    raise  # it is wrong for all
+                except MarkerError as error:
+                    self._members.failed.append(Failed(pid, error))
             if not self._alive:
                 raise self._members.failed[-1].error
             self._follow_children(but=pids)
@@ -212,16 +209,6 @@ class Family(Generic[T]):
 
     # ---- what happens in the family ----
 
-    @contextmanager
-    def _noting(self, pid: int) -> Iterator[None]:
-        """An error is noted, unless it is wrong for all."""
-        try:
-            yield
-        except BadArgument:
-            raise
-        except MarkerError as error:
-            self._members.failed.append(Failed(pid, error))
-
     def _follow(self, pid: int) -> None:
         """Follow a process that is there, and begin its request if it has such markers."""
         with ExitStack() as stack:
@@ -239,10 +226,14 @@ class Family(Generic[T]):
         parents = deque(self._alive)
         while parents:
             for child in sorted(children_of(parents.popleft()) - known):
-                with self._noting(child), suppress(NoSuchProcess, TargetGone):  # it has ended
+                try:
                     if not self._follower.has(child):
                         self._follow(child)
                         parents.append(child)
+                except BadArgument:
+                    raise
+                except MarkerError as error:
+                    self._members.note(child, error)
 
     def _take(self, news: News) -> None:
         if news.kind is Kind.ENDED:

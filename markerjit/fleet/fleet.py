@@ -168,7 +168,7 @@ class Fleet:
         if len(self.failed) == 1:
             raise self.failed[0].error
         raise Refused(
-            f"no process is left of {len(self.failed)}; {self.failed[0].sentence}",
+            f"all {len(self.failed)} processes are left out; {self.failed[0].sentence}",
             try_again=all(
                 isinstance(failed.error, Refused) and failed.error.try_again
                 for failed in self.failed

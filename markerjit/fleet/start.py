@@ -16,7 +16,7 @@ import time
 from markerjit.errors import MarkerError, NoMarkers, Refused, UnknownMarker, refuse_own_shortage
 from markerjit.memory import read_maps
 from markerjit.memory.stat import read_proc
-from markerjit.proc.loader import is_loading
+from markerjit.proc.loader import Loading, loading
 
 _LOADS_S = 0.002
 _LOADS_AT_MOST_S = 10.0
@@ -89,9 +89,11 @@ class Start:
 
     def _is_complete(self) -> bool:
         """Whether the program is mapped, with its libraries, as far as can be told."""
-        loads = is_loading(self._pid)
+        state = loading(self._pid)
         before, self._files = self._files, self._mapped()
-        return self._runs or self._files == before if loads is None else not loads
+        if state is Loading.SILENT:
+            return self._runs or self._files == before
+        return state is Loading.DONE
 
     def _is_for_later(self) -> bool:
         """Whether another attempt may succeed."""
@@ -104,7 +106,7 @@ class Start:
         before, files = self._files, self._mapped()
         if files is None:
             self._until = 0.0
-        elif files != before and not is_loading(self._pid):
+        elif files != before and loading(self._pid) is not Loading.AT_WORK:
             self._files = files
             return True
         return False

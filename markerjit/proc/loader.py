@@ -23,7 +23,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 from markerjit.elf.image import PF_W
-from markerjit.elf.imports import PT_DYNAMIC
+from markerjit.elf.imports import DT_NEEDED, PT_DYNAMIC
 from markerjit.errors import MarkerError, MemoryFault, TargetGone
 from markerjit.memory import ProcessMemory
 from markerjit.memory.base import is_ending, proc_error
@@ -35,7 +35,7 @@ from markerjit.tuples import NamedTuple
 _Read = Callable[[RemoteAddress, int], bytes]
 
 _PT_INTERP, _PT_PHDR = 3, 6
-_DT_NULL, _DT_NEEDED, _DT_DEBUG = 0, 1, 21
+_DT_NULL, _DT_DEBUG = 0, 21
 _AT_PHDR, _AT_PHENT, _AT_PHNUM, _AT_BASE, _AT_ENTRY, _AT_SYSINFO_EHDR = 3, 4, 5, 7, 9, 33
 _RT_CONSISTENT = 0
 _PAIR = struct.Struct("<QQ")  # of the auxiliary vector, and of a dynamic section
@@ -77,8 +77,16 @@ class _Program(NamedTuple):
 
 
 def loading(pid: int) -> Loading:
-    """What the loader of a process says now. Raises NoSuchProcess, NotPermitted, Unsupported and
-    MarkerError."""
+    """What the loader of a process says now. DONE of a process that cannot be looked at: an attempt
+    to begin says why."""
+    try:
+        return _loading(pid)
+    except MarkerError:
+        return Loading.DONE
+
+
+def _loading(pid: int) -> Loading:
+    """Raises NoSuchProcess, NotPermitted, Unsupported and MarkerError."""
     with ProcessMemory(pid, why_not=why_not) as memory:
         try:
             vector = read_proc(f"/proc/{pid}/auxv")
@@ -141,7 +149,7 @@ def _state(program: _Program, read: _Read) -> Loading:
     for tag, value in _PAIR.iter_unpack(read(RemoteAddress(program.dynamic), size)):
         if tag == _DT_NULL:
             break
-        needs_others |= tag == _DT_NEEDED
+        needs_others |= tag == DT_NEEDED
         if tag == _DT_DEBUG:
             debug_at = value
     if debug_at is None:
@@ -168,13 +176,3 @@ def _has_others(first: int, loader: int, program: _Program, read: _Read) -> bool
         if dynamic != program.dynamic and start not in (loader, program.vdso):
             return True
     return True
-
-
-def is_loading(pid: int) -> bool | None:
-    """Whether the loader of a process is at work; None where it does not say. False for a process
-    that cannot be looked at: an attempt to begin says why."""
-    try:
-        state = loading(pid)
-    except MarkerError:
-        return False
-    return None if state is Loading.SILENT else state is Loading.AT_WORK

@@ -198,7 +198,8 @@ def _word_of(glob: str) -> str:
 @lru_cache(1 << 10)
 def is_of_object(glob: str, path: str) -> bool:
     """Whether a glob is that of a file, by its path, by its name, or by a link in its folder: a
-    program is often started by a link, and a library is linked by one. "" is of any."""
+    program is often started by a link, and a library is linked by one. Links are those that we see,
+    also for a process that sees other files. "" is of any."""
     if not glob or fnmatchcase(path, glob) or fnmatchcase(basename(path), glob):
         return True
     link = os.path.join(os.path.dirname(path), glob)

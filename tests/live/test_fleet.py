@@ -189,7 +189,7 @@ def test_traces_that_began_end_where_no_other_can_begin(target: Start) -> None:
 def test_fleet_without_a_session_is_refused_with_a_reason(target: Start) -> None:
     with pytest.raises(markerjit.NoSuchProcess):
         markerjit.Fleet([NOBODY])
-    with pytest.raises(markerjit.Refused, match=rf"no process is left of 2; process {NOBODY}"):
+    with pytest.raises(markerjit.Refused, match=rf"all 2 processes are left out; process {NOBODY}"):
         markerjit.Fleet([NOBODY, NOBODY + 1])
     (program,) = family(target, 1)
     with markerjit.Fleet([program.pid]) as fleet, pytest.raises(markerjit.UnknownMarker):
