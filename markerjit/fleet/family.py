@@ -134,8 +134,7 @@ class Family(Generic[T]):
 
     @property
     def plain(self) -> int:
-        """Number of programs that were started and have no such markers. One of `pids` may have
-        none either."""
+        """Number of programs that have no such markers."""
         return self._members.plain
 
     @property
@@ -153,7 +152,8 @@ class Family(Generic[T]):
 
     def poll(self) -> list[Member[T]]:
         """Begin the requests for what was started meanwhile; returns these. Call it often: what was
-        started waits for it."""
+        started waits for it. Raises BadQuestion where the question is wrong for all so far that
+        have such markers."""
         before = self.members
         until = time.monotonic() + _AT_ONCE_S
         while time.monotonic() < until and (news := self._follower.next()):
@@ -162,6 +162,7 @@ class Family(Generic[T]):
             if hold.is_waiting() or hold.has_begun():
                 self._begin_held(hold)
         self._remove_holds()
+        self._members.check_question()
         return self.members[len(before) :]
 
     def wait(self, most_s: float) -> None:
@@ -215,9 +216,11 @@ class Family(Generic[T]):
             session = stack.enter_context(self._members.open(pid))
             self._follower.follow(pid, is_ours=self._program is not None)
             self._alive.add(pid)
-            with suppress(NoMarkers, UnknownMarker):
+            try:
                 self._members.add(session)
                 stack.pop_all()
+            except (NoMarkers, UnknownMarker) as error:
+                self._members.note(pid, error)
 
     def _follow_children(self, *, but: Collection[int]) -> None:
         """Follow what they have started before, but for these and ourselves. What they start from
@@ -252,11 +255,8 @@ class Family(Generic[T]):
             self._note_end(news.pid, None)
         if news.hold:
             self._holds[news.pid] = news.hold
-        elif news.kind is Kind.EXECUTED:
-            self.missed.append(
-                f"process {news.pid} executed a file that has no room for a wait, or does so under "
-                "a seccomp filter; it is not traced"
-            )
+        elif news.problem:
+            self.missed.append(f"process {news.pid} {news.problem}; it is not traced")
 
     def _note_end(self, pid: int, ending: Ending | None) -> None:
         for member in self._members.of(pid):

@@ -40,13 +40,26 @@ class Kind(IntEnum):
 
 class News(NamedTuple):
     """Something that has happened. `status` is as wait(2) has it, for a process that has ended;
-    `hold` is where a process waits that executes a file, None for one that does not wait."""
+    `hold` is where a process waits that executes a file, None for one that does not wait, and then
+    `problem` says why, as "executed a file that …"."""
 
     kind: Kind
     pid: int
     parent: int
     status: int
     hold: Hold | None
+    problem: str = ""
+
+
+_NO_HOLD = {
+    native.NO_ROOM: "that leaves no room behind its code for a wait",
+    native.NOT_64_BIT: "of 32 bits",
+    native.FILTERED: (
+        "under a seccomp filter that does not allow a wait there (kill, nanosleep and "
+        "restart_syscall), or cannot be read"
+    ),
+}
+"""What is said of a file behind which no wait could be put."""
 
 
 def _parent(pid: int) -> int:
@@ -104,9 +117,13 @@ class Follower:
         if not native.library().mj_follow_next(ctypes.byref(followed)):
             return None
         kind = Kind(followed.kind)
-        waits = kind is Kind.EXECUTED and followed.status == native.OK
-        hold = Hold(native.Launched.from_buffer_copy(followed.hold)) if waits else None
-        return News(kind, followed.pid, followed.parent, followed.status, hold)
+        hold, problem = None, ""
+        if kind is Kind.EXECUTED and followed.status == native.OK:
+            hold = Hold(native.Launched.from_buffer_copy(followed.hold))
+        elif kind is Kind.EXECUTED:
+            why = _NO_HOLD.get(followed.status, "that could not be made to wait")
+            problem = f"executed a file {why}"
+        return News(kind, followed.pid, followed.parent, followed.status, hold, problem)
 
     def wait(self, most_s: float) -> None:
         """Wait until something has happened, for so long at most."""

@@ -10,8 +10,9 @@
  *      again, and its sleep ends when it would have
  *   4  it goes on
  *
- * For 3 there is a small interpreter here: a decision in Python would keep the thread waiting.
- * Everything else is decided in Python (markerjit/proc/bpf.py), when the thread runs again.
+ * For 3 there is a small interpreter here: a decision in Python would keep the thread waiting. The
+ * hold of a program that executes a file asks it, too (launch.c). Everything else is decided in
+ * Python (markerjit/proc/bpf.py), when the thread runs again.
  *
  * A controller that is killed between 1 and 3 leaves a sleep that begins again with its whole time.
  */
@@ -24,6 +25,7 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 
@@ -173,6 +175,19 @@ static int copy_filters(pid_t tid, struct mj_filters *filters) {
     }
 }
 
+static int allow(const struct mj_filters *filters, const struct seccomp_data *call) {
+    const uint64_t *code = filters->code;
+
+    for (uint32_t i = 0; i < filters->count; code += filters->lengths[i++]) {
+        const uint32_t action =
+            mj_run_filter((const struct sock_filter *)code, filters->lengths[i], call);
+
+        if ((int32_t)(action & SECCOMP_RET_ACTION_FULL) < (int32_t)SECCOMP_RET_LOG)
+            return 0;
+    }
+    return 1;
+}
+
 static int allow_restart(const struct mj_filters *filters, const struct user_regs_struct *regs) {
     const struct seccomp_data call = {
         .nr = SYS_restart_syscall,
@@ -180,16 +195,18 @@ static int allow_restart(const struct mj_filters *filters, const struct user_reg
         .instruction_pointer = regs->rip,
         .args = {regs->rdi, regs->rsi, regs->rdx, regs->r10, regs->r8, regs->r9},
     };
-    const uint64_t *code = filters->code;
 
-    for (uint32_t i = 0; i < filters->count; code += filters->lengths[i++]) {
-        const uint32_t action =
-            mj_run_filter((const struct sock_filter *)code, filters->lengths[i], &call);
+    return allow(filters, &call);
+}
 
-        if ((int32_t)(action & SECCOMP_RET_ACTION_FULL) < (int32_t)SECCOMP_RET_LOG)
-            return 0;
-    }
-    return 1;
+int filters_allow(pid_t tid, const struct seccomp_data *calls, uint32_t count) {
+    struct mj_filters *filters = malloc(sizeof *filters);
+    int allowed = filters && !copy_filters(tid, filters);
+
+    for (uint32_t i = 0; i < count && allowed; i++)
+        allowed = allow(filters, &calls[i]);
+    free(filters);
+    return allowed;
 }
 
 struct reading {

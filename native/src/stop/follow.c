@@ -237,9 +237,9 @@ static void executed(pid_t pid) {
     take_status(pid, WSTOPPED);
     MJ_RACE("follow: executed");
     what.parent = (int32_t)status_number(pid, "PPid");
-    /* The hold makes system calls, which a filter may answer with the end of the process. */
-    what.status =
-        status_number(pid, "Seccomp") ? MJ_CALL_FAILED : hold_stranger(pid, &what.hold, &report);
+    const int filtered = status_number(pid, "Seccomp") != 0;
+
+    what.status = hold_stranger(pid, filtered, &what.hold, &report);
     what.hold.pid = pid;
     MJ_RACE("follow: held");
     pthread_mutex_lock(&lock);

@@ -24,10 +24,13 @@
 
 #include "race.h"
 #include "stop.h"
+#include "threads.h"
 
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -55,6 +58,7 @@ __asm__(".pushsection .rodata\n"
         "    movl mj_hold_controller(%rip), %edi\n"
         "    xorl %esi, %esi\n"
         "    syscall\n"
+        "mj_hold_asked:\n"
         "    cmpl mj_hold_answer(%rip), %eax\n"
         "    setne %al\n"
         "    cmpb mj_hold_waits(%rip), %al\n"
@@ -63,6 +67,7 @@ __asm__(".pushsection .rodata\n"
         "    leaq mj_hold_pause(%rip), %rdi\n"
         "    xorl %esi, %esi\n"
         "    syscall\n"
+        "mj_hold_slept:\n"
         "    decl %ebx\n"
         "    jnz 1b\n"
         "2:  movq mj_hold_entry(%rip), %rax\n"
@@ -82,9 +87,9 @@ __asm__(".pushsection .rodata\n"
         "mj_hold_end:\n"
         ".popsection\n");
 
-extern const char mj_hold_begin[], mj_hold_entry[], mj_hold_place[], mj_hold_controller[],
-    mj_hold_question[], mj_hold_answer[], mj_hold_waits[], mj_hold_patience[], mj_hold_released[],
-    mj_hold_end[];
+extern const char mj_hold_begin[], mj_hold_asked[], mj_hold_slept[], mj_hold_pause[],
+    mj_hold_entry[], mj_hold_place[], mj_hold_controller[], mj_hold_question[], mj_hold_answer[],
+    mj_hold_waits[], mj_hold_patience[], mj_hold_released[], mj_hold_end[];
 
 /* A program as execve has left it. `place` is the address of its AT_ENTRY. */
 struct image {
@@ -239,10 +244,11 @@ struct word {
     int32_t value;
 };
 
-/* A program that waits, and for how long. One that we have not made ourselves is a stranger. */
+/* A program that waits, and for how long. One that we have not made ourselves is a stranger, and
+   `filtered` where it has seccomp filters. */
 struct waiter {
     pid_t pid;
-    int stranger;
+    int stranger, filtered;
     int32_t patience_ms;
 };
 
@@ -257,10 +263,14 @@ static int in_our_pid_namespace(pid_t pid) {
 
 /* Our child asks for its parent, which is another one when our process has ended. A stranger asks
    for our process; kill(0, 0), where it cannot name that, always succeeds. */
+static int32_t controller_of(const struct waiter *waiter) {
+    return waiter->stranger && !in_our_pid_namespace(waiter->pid) ? 0 : getpid();
+}
+
 static void write_words(unsigned char *hold, const struct waiter *waiter) {
     const int stranger = waiter->stranger;
     const struct word words[] = {
-        {mj_hold_controller, stranger && !in_our_pid_namespace(waiter->pid) ? 0 : getpid()},
+        {mj_hold_controller, controller_of(waiter)},
         {mj_hold_question, stranger ? SYS_kill : SYS_getppid},
         {mj_hold_answer, stranger ? -ESRCH : getpid()},
         {mj_hold_waits, stranger},
@@ -269,6 +279,21 @@ static void write_words(unsigned char *hold, const struct waiter *waiter) {
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         memcpy(hold + (words[i].place - mj_hold_begin), &words[i].value, sizeof words[i].value);
+}
+
+/* Whether its filters allow the calls of a stranger in a hold at this address. A sleep that a stop
+   has interrupted goes on by restart_syscall. */
+static int may_wait(const struct waiter *waiter, uint64_t hold) {
+    const uint64_t asked = hold + (uint64_t)(mj_hold_asked - mj_hold_begin);
+    const uint64_t slept = hold + (uint64_t)(mj_hold_slept - mj_hold_begin);
+    const uint64_t pause = hold + (uint64_t)(mj_hold_pause - mj_hold_begin);
+    const struct seccomp_data calls[] = {
+        {SYS_kill, AUDIT_ARCH_X86_64, asked, {(uint32_t)controller_of(waiter)}},
+        {SYS_nanosleep, AUDIT_ARCH_X86_64, slept, {pause}},
+        {SYS_restart_syscall, AUDIT_ARCH_X86_64, slept, {pause}},
+    };
+
+    return filters_allow(waiter->pid, calls, sizeof calls / sizeof *calls);
 }
 
 static int write_hold(const struct waiter *waiter, struct image *image,
@@ -282,6 +307,8 @@ static int write_hold(const struct waiter *waiter, struct image *image,
     if (!launched->hold || size > sizeof hold ||
         !reads(image->mem_fd, launched->before, size, launched->hold))
         return fail(report, MJ_NO_ROOM, 0);
+    if (waiter->filtered && !may_wait(waiter, launched->hold))
+        return fail(report, MJ_FILTERED, 0);
     memcpy(hold, mj_hold_begin, size);
     memcpy(hold + (mj_hold_entry - mj_hold_begin), &image->entry, sizeof image->entry);
     memcpy(hold + (mj_hold_place - mj_hold_begin), &image->place, sizeof image->place);
@@ -336,8 +363,13 @@ static int hold(const struct waiter *waiter, struct mj_launched *launched,
     return status;
 }
 
-int hold_stranger(pid_t pid, struct mj_launched *launched, struct mj_report *report) {
-    const struct waiter waiter = {.pid = pid, .stranger = 1, .patience_ms = STRANGERS_PATIENCE_MS};
+int hold_stranger(pid_t pid, int filtered, struct mj_launched *launched, struct mj_report *report) {
+    const struct waiter waiter = {
+        .pid = pid,
+        .stranger = 1,
+        .filtered = filtered,
+        .patience_ms = STRANGERS_PATIENCE_MS,
+    };
 
     return hold(&waiter, launched, report);
 }

@@ -38,6 +38,7 @@ enum mj_status {
     MJ_STACK_UNKNOWN = 16, /* report->tid's stack cannot be searched for frames; not written    */
     MJ_NO_ROOM = 17,       /* a program that was launched has no room for its hold              */
     MJ_OTHER_TRAP = 18,    /* SIGTRAP has another handler than ours; not written                 */
+    MJ_FILTERED = 19,      /* a hold makes calls that a seccomp filter may not allow             */
 };
 
 /* How threads are kept from harm: docs/explanation/quiescence.md says what each proves. */

@@ -74,6 +74,10 @@ int begins_call_again(const struct user_regs_struct *regs);
 /* A thread that was to begin its call again goes on by restart_syscall: its sleep ends in time. */
 void leave_sleep(struct stopped_thread *thread);
 
+/* Whether all seccomp filters of a thread that its tracer, the caller, has stopped allow these
+   calls. 0 where they cannot be read. */
+int filters_allow(pid_t tid, const struct seccomp_data *calls, uint32_t count);
+
 /* Room for one thread of these, without a priority to give back. 0 without memory. */
 int stopped_alone(const struct stopped *all, struct stopped *one);
 
