@@ -38,7 +38,8 @@ def run_program(
                 if isinstance(error, markerjit.NoMarkers):
                     raise _of_file(error, program.pid, options.program[0]) from None
                 raise
-            output.say(f"markerjit: {error}", error=True)
+            for line in (f"markerjit: {error}", *getattr(error, "__notes__", ())):
+                output.say(line, error=True)
         return program.wait()
 
 

@@ -89,6 +89,7 @@ class Members(Generic[T]):
         self._members: list[Member[T]] = []
         self._over: set[int] = set()  # the identities of members that are over
         self._ended: list[Ended[T]] = []
+        self._has_begun = False  # the request, for any
 
     @property
     def now(self) -> list[Member[T]]:
@@ -106,6 +107,7 @@ class Members(Generic[T]):
         Raises what the request raises."""
         request = self._request(session)
         self._members.append(Member(session.pid, session, request, request.__enter__()))
+        self._has_begun = True
         self.keep()  # to begin many takes longer than a lease
 
     def begin(self, pid: int) -> None:
@@ -130,7 +132,7 @@ class Members(Generic[T]):
         """Raise BadQuestion where the question is wrong for all processes so far that have such
         markers."""
         wrong = [each.error for each in self.failed if isinstance(each.error, BadQuestion)]
-        if wrong and not self._members:
+        if wrong and not self._has_begun:
             raise wrong[-1]
 
     def note(self, pid: int, reason: MarkerError | None) -> None:

@@ -88,7 +88,8 @@ class Newcomers(Generic[T]):
         return self._members.plain + sum(start.is_plain for start in self._starts.values())
 
     def poll(self) -> list[Member[T]]:
-        """Begin the requests for the processes that have come meanwhile; returns these."""
+        """Begin the requests for the processes that have come meanwhile; returns these. Raises
+        BadQuestion where the question is wrong for all so far that have such markers."""
         before = self.members
         self._look_for_ends()
         for pid in self._arrivals.poll():
@@ -101,6 +102,7 @@ class Newcomers(Generic[T]):
                 self._attempt(pid, start)
             elif start.is_over():
                 self._end_start(pid)
+        self._members.check_question()
         return self.members[len(before) :]
 
     def wait(self, most_s: float) -> None:

@@ -154,6 +154,14 @@ def test_what_fails_for_a_moment_is_tried_again(
         assert traced.failed == []
 
 
+def test_question_that_is_wrong_for_the_first_newcomer_is_raised(program: Path) -> None:
+    request = lambda session: session.trace("truth_host", where="nmuber")  # noqa: E731
+    with markerjit.Newcomers(markerjit.Targets(exe=str(program)), request) as traced:
+        with running(program), pytest.raises(markerjit.BadQuestion, match="no name nmuber"):
+            wait_until(lambda: traced.poll() or traced.failed, "the newcomer")
+        assert [type(each.error) for each in traced.failed] == [markerjit.BadQuestion]
+
+
 def test_what_goes_on_failing_is_said(
     program: Path, newcomers: Callable[[str], Newcomers], monkeypatch: pytest.MonkeyPatch
 ) -> None:
