@@ -24,7 +24,7 @@ from markerjit.apps.bench import table
 from markerjit.apps.bench.sampling import results, shapes
 from markerjit.apps.bench.sampling.figures import counted, figure, signed, time_text
 from markerjit.apps.bench.sampling.form import FUNCTION
-from markerjit.apps.bench.sampling.shapes import CONTROLS, OURS, PEERS, Measured, Part
+from markerjit.apps.bench.sampling.shapes import CONTROLS, OURS, PEERS, Measured, Part, Report
 from markerjit.apps.bench.sampling.statistics import Estimate, estimate
 from markerjit.apps.bench.toggle.command import command_name
 from markerjit.apps.bench.toggle.parts import KIND, MEASURES
@@ -75,8 +75,12 @@ def _run(name: str) -> dict[str, Any]:
 
 
 @cache
+def _report(name: str) -> Report:
+    return shapes.report(_run(name))
+
+
 def _parts(kind: str, name: str = _BENCH) -> list[Part]:
-    return [part for part in shapes.report(_run(name)).parts if part.kind == kind]
+    return [part for part in _report(name).parts if part.kind == kind]
 
 
 # ---- tables --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from tests.support.usdt import debian
 pytestmark = pytest.mark.live
 
 PROGRAM = "truth_calls"
+_PAUSE_S = 0.01
 NO_SPACE = os.strerror(errno.ENOSPC)
 KNOWN = (
     "leaf", "twice", "deep", "even", "odd", "handed", "catcher", "middle", "thrower", "after",
@@ -391,12 +393,14 @@ def ended(command: subprocess.Popen[str]) -> bool:
 
 
 def ask_until_the_end(program: Target, question: str, command: subprocess.Popen[str]) -> None:
-    """Ask a program again and again, once a command has its arena in it."""
+    """Ask a program again and again, once a command has its arena in it. It has pauses: what it
+    does is all read, and the command needs the CPU, too."""
     wait_until(lambda: has_arena(program.pid) or ended(command), "an arena")
     wait = Wait("the end of the command")
     while not ended(command):
         wait.left_s()
         program.ask(question)
+        time.sleep(_PAUSE_S)
 
 
 def test_the_table_the_tree_and_the_files_fit(target: Callable, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from tests.support.processes import is_gone
 from tests.support.programs import Target
 from tests.support.timing import HANG_S, wait_until
 
-ROOM = 1 << 16
-EVENTS = 20_000
+ROOM = 1 << 13
+EVENTS = 5000
 SUFFIXES = ["txt", "jsonl", "ctf", "ctf2", "json", "pftrace", "arrow", "parquet"]
 every_suffix = pytest.mark.parametrize("suffix", SUFFIXES)
 

@@ -1,7 +1,8 @@
 """Markers switched on and off a thousand times while a server answers its clients.
 
 redis-benchmark is Debian's own, unmodified; kvload runs beside it, because it looks at every value
-that comes back. MARKERJIT_FLIPS asks for more switches than the thousand of all cases together.
+that comes back. MARKERJIT_FLIPS asks for more switches than the thousand of all cases together, of
+which there are a quarter where the tests are chosen.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from tests.support.processes import text_of
 from tests.support.server import Client
 from tests.support.timing import HANG_S, Limited, joined, wait_until
 
-FLIPS = int(os.environ.get("MARKERJIT_FLIPS", "1200"))
-REQUESTS = {"1": 20_000 // spacing(4), "16": 100_000 // spacing(4)}
+FLIPS = int(os.environ.get("MARKERJIT_FLIPS", 1200 // spacing(4)))
+REQUESTS = {"1": 20_000 // spacing(8), "16": 100_000 // spacing(8)}
 """For GET and for SET, by the pipeline: without one a request takes ten times as long. There are as
 many runs as the switches need."""
 PATTERNS = ("kv_*", "kv_command", "kv_hit", "kv_[ms]*")
@@ -122,7 +123,7 @@ def test_traces_that_come_and_go_under_load_leave_no_byte_changed(
     events = 0
 
     with verified_load(build, program.ready["port"]), markerjit.attach(program.pid) as session:
-        for turn in range(20):
+        for turn in range(20 // spacing(2)):
             mode = (Mode.JUMP, Mode.INT3)[turn % 2]
             with session.trace("kv_hit", mode=mode) as stream:
                 for event in stream:
@@ -292,7 +293,7 @@ def test_kill_in_the_middle_is_told_in_a_sentence_or_ends_the_stream(
     target: Callable, what: str
 ) -> None:
     seen = 0
-    for turn in range(12):
+    for turn in range(11, -1, -spacing(3)):
         program = target("truth_threads", "4", "--rate", "5000", may_die=True)
         with markerjit.attach(program.pid) as session:
             session.enable("truth_*", mode=Mode.INT3)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 VERSION = 2
 OURS = "markerjit"
 PEERS = "peers"
+_MOST = 1e15
+"""Numbers are below. So is no NaN."""
 _KNOWN = ("additions", "additions, again", "more")
 """Forms whose cost is known: see controls.py."""
 CONTROLS = "controls"
@@ -226,12 +228,20 @@ def _estimate(value: object, at: str) -> Estimate:
 
 
 def _samples(value: object, at: str) -> Array:
-    rows = [
-        [_number(number, inner) for number in _list(row, inner)] for inner, row in _each(value, at)
-    ]
-    if not rows or not rows[0] or len({len(row) for row in rows}) != 1:
+    rows = [_numbers(row, inner) for inner, row in _each(value, at)]
+    if not rows or not len(rows[0]) or len({len(row) for row in rows}) != 1:
         raise _wrong(at, "layouts by rounds, as many rounds in each", value)
-    return np.array(rows, dtype=np.float64)
+    return np.array(rows)
+
+
+def _numbers(value: object, at: str) -> Array:
+    """A list of numbers. They are checked together: a run has a million of them."""
+    numbers = _list(value, at)
+    if {int, float}.issuperset(map(type, numbers)):
+        array = np.array(numbers, dtype=np.float64)
+        if (np.abs(array) < _MOST).all():
+            return array
+    return np.array([_number(number, at) for number in numbers], dtype=np.float64)
 
 
 def _fact(value: object, at: str) -> str:
@@ -252,8 +262,8 @@ def _count(value: object, at: str) -> float | None:
 
 
 def _number(value: object, at: str) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15:
-        return float(value)  # a NaN is not below
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST:
+        return float(value)
     raise _wrong(at, "a number", value)
 
 

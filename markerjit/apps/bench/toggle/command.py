@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import markerjit
@@ -22,6 +23,12 @@ PASS, PASS_AGAIN = "python -c pass", "python -c pass, again"
 """A bare interpreter: the least that any command in Python takes."""
 _SHORTEST_S = 15.0
 _BARE = (sys.executable, "-c", "pass")
+
+
+def _is_compiled() -> bool:
+    """Whether commands find bytecode beside their modules, as pip leaves it there."""
+    command = Path(markerjit.__file__).with_name("cli") / "main.py"
+    return os.path.exists(cache_from_source(str(command)))
 
 
 def command_name(direction: str) -> str:
@@ -39,10 +46,9 @@ class Commands:
         self._took: dict[str, list[float]] = {}
         root = str(Path(markerjit.__file__).parent.parent)
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        self._environment = {
-            **os.environ, "PYTHONPATH": path,
-            "PYTHONPYCACHEPREFIX": str(host.directory / "pycache"), "PYTHONDONTWRITEBYTECODE": "",
-        }  # fmt: skip
+        self._environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": ""}
+        if not _is_compiled():
+            self._environment["PYTHONPYCACHEPREFIX"] = str(host.directory / "pycache")
 
     def until(self, seconds: float) -> dict[str, list[float]]:
         """Measure for some seconds. Returns times in ns, by form. Raises TooSlow, MarkerError."""
