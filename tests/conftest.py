@@ -9,6 +9,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Until the tests are known: it would go through those that are there already, again and again.
 gc.disable()
+
+# pytest compiles the tests with their assertions rewritten, which takes longer than all else of
+# collecting them. That is kept, as `make bytecode` keeps the package's, also where
+# PYTHONDONTWRITEBYTECODE is set.
+_DONT_WRITE_BYTECODE, sys.dont_write_bytecode = sys.dont_write_bytecode, False
 
 # First, so that a failed assertion of a helper shows its values.
 pytest.register_assert_rewrite("tests.support")
@@ -82,9 +88,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.get_closest_marker("forks") is None)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """What was collected stays to the end. The collector of reference cycles looks at what the
     tests make, and not at that."""
+    sys.dont_write_bytecode = _DONT_WRITE_BYTECODE
+    if session.config.getoption("--processes"):
+        hypothesis.strategies.text().validate()  # its tables of characters, made once for all
     gc.freeze()
     gc.enable()
     collapse_memory()  # for tests that fork

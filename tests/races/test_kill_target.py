@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.races, pytest.mark.live, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def outcomes(met):
     return met(
-        "--fault", "target", "--short", "--spacing", str(spacing(3)),
+        "--fault", "target", "--short", "--spacing", str(spacing(6)),
         "--scenario", "first use, membarrier", "--scenario", "on, stop",
     )  # fmt: skip
 
@@ -41,7 +41,7 @@ def test_an_ordinary_user_is_told_the_same(met, as_an_ordinary_user):
     """The kernel gives the files of a process without memory to root, so that everything of it is
     "permission denied" to others."""
     scenarios = ("--scenario", "first use, stop", "--scenario", "repair of a mapped arena")
-    points = ("--short", "--spacing", str(spacing(3)), *scenarios)
+    points = ("--short", "--spacing", str(spacing(6)), *scenarios)
     outcomes = met("--fault", "target", *points, by=as_an_ordinary_user)
 
     assert not [

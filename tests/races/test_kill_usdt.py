@@ -22,7 +22,7 @@ SCRIPT = Path(__file__).with_name("usdt_killed.py")
 @pytest.fixture(scope="module")
 def outcomes() -> list[SimpleNamespace]:
     make("native", "build/hooks/libmjstop.so", "build/targets/truth_usdt")
-    command = [sys.executable, "-B", str(SCRIPT), "--spacing", str(spacing(3))]
+    command = [sys.executable, "-B", str(SCRIPT), "--spacing", str(spacing(6))]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False
     )

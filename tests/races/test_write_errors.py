@@ -14,13 +14,13 @@ RUNNING = ("--scenario", "int3 to jump, membarrier")
 
 @pytest.fixture(scope="module")
 def one_failed(met):
-    return met("--fault", "write", "--spacing", str(spacing(2)), *STOPPED, *RUNNING)
+    return met("--fault", "write", "--spacing", str(spacing(3)), *STOPPED, *RUNNING)
 
 
 @pytest.fixture(scope="module")
 def all_failed(met):
     """All writes from the one on, so that nothing can be taken back."""
-    return met("--fault", "writes", "--spacing", str(spacing(2)), *STOPPED)
+    return met("--fault", "writes", "--spacing", str(spacing(3)), *STOPPED)
 
 
 def test_a_failed_write_leaves_everything_as_it_was(one_failed):
