@@ -63,9 +63,10 @@ class Wait:
 class _Pipe(io.RawIOBase):
     """What a process writes. Each read waits as long as a limit says; then Hangs is raised."""
 
-    def __init__(self, raw: io.RawIOBase, writer: int) -> None:
+    def __init__(self, raw: io.RawIOBase, writer: int, limit_s: float) -> None:
         self._raw = raw
         self._writer = writer
+        self._limit_s = limit_s
 
     def readable(self) -> bool:
         return True
@@ -74,7 +75,7 @@ class _Pipe(io.RawIOBase):
         return self._raw.fileno()
 
     def readinto(self, buffer: Any) -> int | None:
-        Wait(f"what process {self._writer} writes", HANG_S).for_input(self._raw)
+        Wait(f"what process {self._writer} writes", self._limit_s).for_input(self._raw)
         return self._raw.readinto(buffer)
 
     def close(self) -> None:
@@ -82,24 +83,24 @@ class _Pipe(io.RawIOBase):
         super().close()
 
 
-def _limited(stream: Any, writer: int) -> Any:
+def _limited(stream: Any, writer: int, limit_s: float) -> Any:
     """The stream, each read of which has a limit."""
     if isinstance(stream, io.TextIOWrapper):
         encoding, errors = stream.encoding, stream.errors
-        return io.TextIOWrapper(_limited(stream.detach(), writer), encoding, errors)
+        return io.TextIOWrapper(_limited(stream.detach(), writer, limit_s), encoding, errors)
     if isinstance(stream, io.BufferedReader):
-        return io.BufferedReader(_Pipe(stream.detach(), writer))
-    return stream and _Pipe(stream, writer)
+        return io.BufferedReader(_Pipe(stream.detach(), writer, limit_s))
+    return stream and _Pipe(stream, writer, limit_s)
 
 
 class Limited(subprocess.Popen[Any]):
     """A process that is waited for as long as a limit says, and so is what it writes; then Hangs is
-    raised."""
+    raised. `limit_s` is that of each read."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, limit_s: float = HANG_S, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.stdout = _limited(self.stdout, self.pid)
-        self.stderr = _limited(self.stderr, self.pid)
+        self.stdout = _limited(self.stdout, self.pid, limit_s)
+        self.stderr = _limited(self.stderr, self.pid, limit_s)
 
     def wait(self, timeout: float | None = None) -> int:
         timeout_s = HANG_S if timeout is None else timeout

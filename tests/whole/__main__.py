@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import markerjit
+from markerjit.errors import MarkerError
 from tests.whole.functions import all_of, code_of, hits_of
 from tests.whole.programs import Program, Running
 from tests.whole.table import Row, print_table
@@ -86,6 +87,8 @@ def run(program: Program, rounds: int) -> Outcome:
             start = time.monotonic()
             expected = program.work(untouched)
             alone_s = time.monotonic() - start
+        if lack := program.lacks(expected):
+            raise MarkerError(f"untouched, {lack}")
         with program.running(second) as running:
             return _opened(program, running, expected, rounds, alone_s)
 

@@ -22,20 +22,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import markerjit
+from markerjit.errors import MarkerError
 from tests.support.timing import HANG_S, wait_until
 from tests.whole.functions import all_of, code_of, hits_of
-from tests.whole.programs import Program, Running
+from tests.whole.programs import LONGEST_WORK_S, Program, Running
 from tests.whole.table import Row, print_table
 
 COLUMNS = (
     ("program", 14), ("functions", 10), ("times", 8), ("works", 8), ("entered", 16),
     ("on", 8), ("off", 8),
 )  # fmt: skip
-_LONG_S = 4 * 3600.0  # the tests of CPython take 20 minutes with all open
 
 
 class Armings(NamedTuple):
@@ -109,6 +110,8 @@ def arm(program: Program, times: int, select: str = "*", limit_s: float = HANG_S
         os.chmod(name, 0o755)
         with program.running(Path(name)) as running:
             expected = program.work(running)
+            if lack := program.lacks(expected):
+                raise MarkerError(f"untouched, {lack}")
             load = _Load(program, running, expected, limit_s)
             with markerjit.attach(running.pid) as session:
                 pattern, _ = all_of(session, running, select)
@@ -163,7 +166,8 @@ def main() -> int:
     if times < 1:
         print(f"ARMINGS is {times}; at least 1 is needed", file=sys.stderr)
         return 2
-    return print_table(names, COLUMNS, lambda program: row(arm(program, times, limit_s=_LONG_S)))
+    arming = partial(arm, times=times, limit_s=LONGEST_WORK_S)
+    return print_table(names, COLUMNS, lambda program: row(arming(program)))
 
 
 def row(armings: Armings) -> Row:
