@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _NAMED = 4
 """Of the names with one reason; --json has all."""
+_PLACES = re.compile(r" \((?:[^()]*\+)?0x[0-9a-f]+\)")
+"""What a sentence says of addresses: ` (libc.so.6+0x9ac40)`, and ` (0x9ac44)`."""
 
 
 def list_facts(
@@ -90,15 +93,15 @@ def field_facts(fields: Iterable[Field]) -> list[Json]:
 
 def left_out_lines(left_out: Iterable[LeftOut]) -> Iterator[str]:
     """What is said of markers that matched and were left as they were. A pattern may be of hundreds
-    that need a breakpoint: these have one line. Of others that differ in nothing but the name, the
-    first ones are said, and how many more there are."""
+    that need a breakpoint: these have one line. Of others that differ in nothing but the name and
+    the place, the first ones are said, and how many more there are."""
     needing: list[LeftOut] = []
     reasons: Counter[str] = Counter()
     for marker in left_out:
         if marker.reason is Reason.NEEDS_BREAKPOINT:
             needing.append(marker)
             continue
-        what = marker.sentence.replace(written_name(marker.marker), "…")
+        what = _PLACES.sub("", marker.sentence.replace(written_name(marker.marker), "…"))
         reasons[what] += 1
         if reasons[what] <= _NAMED:
             yield marker.sentence

@@ -569,6 +569,18 @@ def test_no_other_format_helps_where_a_fast_one_was_written(output: str) -> None
     assert remedies(**{**RIGHT, "output": output}) == []
 
 
+def test_hundreds_that_differ_in_name_and_place_are_counted() -> None:
+    lacking = [
+        LeftOut(
+            f"func:f{at}:return", Reason.NO_OPENING,
+            f"func:f{at}:return (my prog+0x4{at:03x}) cannot be opened: it never returns ({at:#x})",
+        )
+        for at in range(1004)
+    ]  # fmt: skip
+
+    assert list(left_out_lines(lacking))[4:] == ["1,000 more: … cannot be opened: it never returns"]
+
+
 def test_names_that_need_a_breakpoint_share_a_line_in_which_they_are_as_written_in_cxx() -> None:
     symbols = ("_ZN2ns4stepEi", "b", "c", "d", "e")
     needing = [LeftOut(f"func:{each}", Reason.NEEDS_BREAKPOINT, f"{each}!") for each in symbols]
