@@ -542,9 +542,11 @@ class Target:
         lots = Lots.of(tuple(sites) if shared else sites).lots
         read = Reader(self.memory.read).read if len(sites) > _MANY else self.memory.read
         states = states_of(read, lots, self._breakpoints())
-        for index, state in enumerate(states):
-            if state.problem:
-                states[index] = self._looked_at(state)
+        altered = [index for index, state in enumerate(states) if state.problem]
+        if altered:
+            sharing = self._sharing_with([states[index].site for index in altered])
+            for index in altered:
+                states[index] = self._looked_at(states[index], sharing)
         if not shared:
             return states
         return [
@@ -560,21 +562,32 @@ class Target:
         """How a site is now."""
         return self.states([site])[0]
 
-    def _looked_at(self, state: SiteState) -> SiteState:
-        """The state, or a second look where a breakpoint seems to be another tool's: a controller
-        that works meanwhile may have planted it or taken it away between our reading the code and
-        the arena. Where another site of ours is open in the same bytes, this one is off."""
-        if state.problem is None:
-            return state
+    def _looked_at(
+        self, state: SiteState, sharing: Map[RemoteAddress, Sequence[Site]]
+    ) -> SiteState:
+        """The state with its problem, or a second look where a breakpoint seems to be another
+        tool's: a controller that works meanwhile may have planted it or taken it away between our
+        reading the code and the arena. Where another site of ours is open in the same bytes, as
+        `sharing` has them, this one is off."""
+        assert state.problem
         from markerjit.session.states import states_of
 
-        shared = self.sharing().get(state.site.address, ())
-        others = states_of(self.memory.read, list(map(Lot.of, shared)), self._breakpoints())
+        lots = [Lot.of(site) for site in sharing.get(state.site.address, ()) if site.body.covers]
+        others = states_of(self.memory.read, lots, self._breakpoints())
         if any(other.code_mode for other in others):
             return state._replace(problem=None)
         if not state.problem.is_breakpoint:
             return state
         return states_of(self.memory.read, [state.lot], self._breakpoints())[0]
+
+    def _sharing_with(self, sites: Iterable[Site]) -> Map[RemoteAddress, Sequence[Site]]:
+        """The same as `sharing`, with those of these sites that have no stub."""
+        unopened = [site for site in sites if not site.body.covers]
+        if not unopened or not self.seen.opened:
+            return self.sharing()
+        from markerjit.session.taken import sharing
+
+        return sharing((*self.seen.opened, *unopened))
 
     def sharing(self) -> Map[RemoteAddress, Sequence[Site]]:
         """The sites with a stub that have instructions of others, by address, and those."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -385,6 +386,20 @@ def test_list_shows_the_exits_and_how_each_is_opened(target: Callable) -> None:
         same = next(each for each in of_file["functions"] if each["name"] == name)
         assert same["exits"] == function["exits"]
     one_line(mixed, "not listed together")
+
+
+def test_an_entry_whose_bytes_an_open_exit_has_is_off_and_not_altered(target: Callable) -> None:
+    """It has no stub, since only a breakpoint would open it beside the exit."""
+    program = target(PROGRAM)
+
+    switched = cli("on", program.pid, f"func:brief,{name_of('brief')}")
+    known = json.loads(cli("on", program.pid, f"func:brief,{name_of('brief')}", "--json").stdout)
+
+    assert switched.stdout.splitlines()[:2] == [
+        "func:brief: off, 1 site", "func:brief:return: on (jump, count), 1 site",
+    ]  # fmt: skip
+    assert "can be opened only by a breakpoint" in switched.stderr
+    assert [each["sites"][0]["altered"] for each in known["markers"]] == [None, None]
 
 
 def test_a_function_that_never_returns_is_refused_and_nothing_is_touched(target: Callable) -> None:
