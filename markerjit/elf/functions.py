@@ -18,13 +18,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from markerjit.elf.image import PT_LOAD, Image
+from markerjit.elf.image import PT_LOAD, FileImage, Image
+from markerjit.elf.sections import is_go
 from markerjit.errors import MarkerError, MemoryFault
 from markerjit.tuples import NamedTuple
 
 PT_GNU_EH_FRAME = 0x6474E550
 MAX_FUNCTIONS = 1 << 24
 
+OF_GO = "has functions of Go, which are not supported: no unwind table has them, and stacks move"
+"""What is said of a program of Go."""
 OMITTED = 0xFF
 """The encoding of an absent pointer."""
 
@@ -197,6 +200,8 @@ def _header(image: Image) -> tuple[int, NDArray[np.int64]]:
     """The address of `.eh_frame`, and of each entry the function's address and its own."""
     segment = next((s for s in image.segments if s.type == PT_GNU_EH_FRAME), None)
     if segment is None:
+        if isinstance(image, FileImage) and is_go(image):
+            raise NoFunctions(f"{image.name} {OF_GO}")
         raise NoFunctions(
             f"{image.name}: it has no .eh_frame_hdr, the table of its functions; a C program that "
             "is linked with -static has one with -Wl,--eh-frame-hdr"

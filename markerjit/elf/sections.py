@@ -20,6 +20,7 @@ MAX_SECTIONS = 65_535
 MAX_SECTION_BYTES = 256 << 20
 """More than any section has that is read here; a browser's names take 100 MB."""
 
+_TABLE_OF_GO = b".gopclntab"
 _FEW_NAMES = 1 << 16
 """Bytes of the names of sections, of most files."""
 
@@ -70,6 +71,12 @@ def may_have_section(image: FileImage, name: bytes) -> bool:
         return size > _FEW_NAMES or name + b"\0" in image.read_file(offset, size)
     except (MemoryFault, struct.error):
         return True
+
+
+def is_go(image: FileImage) -> bool:
+    """Whether functions of Go are in it: the table with which its runtime finds them stays where
+    symbols are stripped."""
+    return may_have_section(image, _TABLE_OF_GO)
 
 
 def section_bytes(image: FileImage, section: Section) -> bytes:

@@ -28,6 +28,7 @@ from markerjit.arena.patches import Head
 from markerjit.arena.slots import Slots
 from markerjit.elf import FileImage, Read
 from markerjit.elf.functions import NoFunctions
+from markerjit.elf.sections import is_go
 from markerjit.errors import BadFile, MemoryFault, Reason, Refused, UnexpectedBytes
 from markerjit.memory import Mapping as Code
 from markerjit.model import Hole, MappedObject, RemoteAddress, Signature, Site, UsdtSite, new
@@ -62,7 +63,7 @@ from markerjit.session.target import Key, Target, key_of
 from markerjit.session.turn import Turn
 from markerjit.sites.mapped_files import image_of
 from markerjit.sites.names import PREFIX_OF_CALLS, PREFIX_OF_INSTRUCTIONS
-from markerjit.spans.openings import Closed, HolePlace, Opening, Way
+from markerjit.spans.openings import Closed, HolePlace, Opening, Way, Why
 from markerjit.tuples import NamedTuple
 from markerjit.x86.encoding import WronglyAssembled
 from markerjit.x86.forms import (
@@ -423,6 +424,8 @@ def _ready(
         return Obstacle(opening, lasts=True)
     if isinstance(opening, Closed):
         reasons = dict.fromkeys(str(way.reason) for way in opening.turned_down)
+        if str(Why.NOT_COVERED) in reasons and is_go(image):
+            return Obstacle("cannot be opened: no unwind table has functions of Go", lasts=True)
         return Obstacle(f"cannot be opened: {', '.join(reasons)}", lasts=True)
     if opening.address != site.place.offset:
         return Obstacle("begins with an endbr64, where indirect branches land", lasts=True)

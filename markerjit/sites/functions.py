@@ -31,9 +31,10 @@ from typing import TYPE_CHECKING
 
 from markerjit.elf import FileImage, Read
 from markerjit.elf.function_names import function_names
-from markerjit.elf.functions import Functions, NoFunctions
+from markerjit.elf.functions import OF_GO, Functions, NoFunctions
 from markerjit.elf.heads import heads_of
 from markerjit.elf.prototypes import Prototype, Prototypes, has_reader, prototypes_of
+from markerjit.elf.sections import is_go
 from markerjit.errors import BadFile, UnknownMarker, Unsupported
 from markerjit.memory import Mapping
 from markerjit.model import (
@@ -68,6 +69,8 @@ UNKNOWN = Signature(
 """Of a function without debugging information: what the registers hold."""
 REGISTERS = Recipe(GENERAL, "rdi rsi rdx rcx r8 r9")
 _WITH_ARGUMENTS = (FUNCTION, CALL, TAIL_CALL)
+_OF_GO = "runtime.main"
+"""A function of each program of Go, whose name is there where symbols were not stripped."""
 COLD = ".cold"
 """Behind the name of a part that a compiler has split off: nobody calls it."""
 _AT = "+0x"
@@ -444,6 +447,7 @@ class _Finder:
         self._resolvers: list[str] = []
         self._others: list[set[str]] = []
         self._nameless: Counter[str] = Counter()
+        self._of_go: list[str] = []
 
     def add(self, image: FileImage, mapped: MappedObject) -> None:
         functions = NamedFunctions(image, mapped)
@@ -463,7 +467,10 @@ class _Finder:
         self._sites += functions.sites(entries)
         self._sites += functions.at_places(self._name.name)
         if not self._sites:
-            self._others.append({text for names in symbols.names.values() for text in names})
+            texts = {text for names in symbols.names.values() for text in names}
+            if _OF_GO not in texts and is_go(image):
+                self._of_go.append(functions.file)
+            self._others.append(texts)
         leaves_out = bool(symbols.names)
         if self._name.name != ALL:
             leaves_out = not self._sites and bool(self._name.object)
@@ -480,7 +487,10 @@ class _Finder:
         if not entries.sites:
             if not self._others and not entries.problems:
                 _refuse_object(self._name, self._files)
-            _refuse(self._name, entries, self._others)
+            advice, others = nameless_words(entries.nameless), self._others
+            if self._of_go:  # whose names nobody has
+                advice, others = f"{self._of_go[0]} {OF_GO}", []
+            _refuse(self._name, entries, others, advice)
         return entries
 
 
@@ -498,7 +508,9 @@ def _refuse_object(name: ProbeName, files: Sequence[str]) -> None:
     raise UnknownMarker(asked, names, what="function", advice=advice)
 
 
-def _refuse(name: ProbeName, entries: FunctionSites, others: Sequence[set[str]]) -> None:
+def _refuse(
+    name: ProbeName, entries: FunctionSites, others: Sequence[set[str]], advice: str
+) -> None:
     """Raise what says best why there is no function of this name."""
     if entries.resolvers:
         raise Unsupported(
@@ -509,4 +521,4 @@ def _refuse(name: ProbeName, entries: FunctionSites, others: Sequence[set[str]])
         raise entries.problems[0]
     names = tuple(PREFIX + text for text in nearest(name.name, *others))
     asked = name.text.removesuffix(SUFFIX)  # which a latency may have put there
-    raise UnknownMarker(asked, names, what="function", advice=nameless_words(entries.nameless))
+    raise UnknownMarker(asked, names, what="function", advice=advice)

@@ -67,7 +67,7 @@ class ExitKind(Enum):
 class Unbounded(Enum):
     """The reason why the exits of a function are not known."""
 
-    NOT_COVERED = "no function is known there"
+    NOT_COVERED = "no unwind table has it"
     UNEXPLAINED = "an indirect jump may lead anywhere"
     UNDECODED = "bytes in it cannot be decoded"
     SHARED = "another function jumps into a part of it"

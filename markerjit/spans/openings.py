@@ -68,7 +68,7 @@ class Why(Enum):
     SHORT = "the instructions end before, and no padding is behind them"
     NO_HOLE = "no padding is within reach"
     NO_ROOM = "no instructions within reach can give room"
-    NOT_COVERED = "no function is known there"
+    NOT_COVERED = "no unwind table has it"
     NO_START = "it is not the start of an instruction"
     RESTARTABLE = "it is in a restartable sequence, which may not be executed elsewhere"
     UNEXPLAINED = "an indirect jump of the function may lead anywhere in it"

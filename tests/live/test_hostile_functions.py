@@ -27,6 +27,7 @@ GO = """
 package main
 
 %s
+
 import (
 	"bufio"
 	"fmt"
@@ -38,7 +39,7 @@ func descend(n int) int {
 	var room [64]int
 	room[n%%64] = n
 	if n == 0 {
-		return 0
+		return %s
 	}
 	return descend(n-1) + room[n%%64]
 }
@@ -58,6 +59,16 @@ func main() {
 		fmt.Println("sum", whole)
 	}
 }
+"""
+C_IN_GO = """
+/*
+__attribute__((noipa)) static int called(int n) {
+	volatile int room[8];
+	room[n & 7] = n;
+	return room[n & 7] + 7;
+}
+*/
+import "C"
 """
 RUST = r"""
 use std::io::{self, BufRead};
@@ -208,7 +219,10 @@ def ask(program: subprocess.Popen[str]) -> str:
 
 @pytest.mark.parametrize(
     ("is_linked_with_c", "reason"),
-    [(False, "it has no .eh_frame_hdr"), (True, "no function is known there")],
+    [
+        (False, "work has functions of Go, which are not supported: no unwind table has them"),
+        (True, "no unwind table has (functions of Go|it)"),
+    ],
     ids=["go", "cgo"],
 )
 def test_functions_of_go_are_refused_since_no_unwind_table_has_them(
@@ -216,7 +230,8 @@ def test_functions_of_go_are_refused_since_no_unwind_table_has_them(
 ) -> None:
     go = needs_tool("go", "golang-go")
     path, source = tmp_path / "work", tmp_path / "work.go"
-    source.write_text(GO % ('import "C"' if is_linked_with_c else ""))
+    parts = (C_IN_GO, "int(C.called(C.int(len(room))))") if is_linked_with_c else ("", "0")
+    source.write_text(GO % parts)
     caches = {"GOCACHE": str(tmp_path / "cache"), "GOPATH": str(tmp_path / "go")}
     options = ["-ldflags=-linkmode=external"] if is_linked_with_c else []
     subprocess.run(
@@ -232,6 +247,17 @@ def test_functions_of_go_are_refused_since_no_unwind_table_has_them(
         one_line(refused, reason)
         assert text_of(program.pid) == before
         assert ask(program) == expected
+        if is_linked_with_c:
+            of_c = "func:work:called,func:work:called:return"
+            with markerjit.attach(program.pid) as session:
+                for _ in range(5):  # goroutines call them on a stack that does not move
+                    session.on(of_c)
+                    assert ask(program) == expected
+                    assert [each.hits for each in session.statistics(of_c)] == [8, 8]
+                    session.off(of_c)
+            assert text_of(program.pid) == before
+    subprocess.run(["strip", path], check=True)
+    one_line(cli("list", path, "func:main.*"), "'func:main.\\*'; work has functions of Go")
 
 
 def test_functions_of_rust_are_followed_and_panics_leave_them(
