@@ -273,7 +273,7 @@ includes := -Inative/include $(WARNINGS) -MMD -MP
 compile = $(CC) $(includes)
 compile_hosted = $(HOSTED_CC) $(includes)
 
-BENCH := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/bench/*/*.[ch]))
+BENCH := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/bench/*.h native/bench/*/*.[ch]))
 BENCH_PROGRAMS := dormant/runner active/crew active/tracer reading/fill
 BRIEF_FORMS := no-marker no-marker--again jump 5-byte-no-op call
 BRIEF := $(foreach form,$(BRIEF_FORMS),$(patsubst %,brief/hot-$(form)-%.so,0 1 2 3 4 5 6 7))
@@ -313,7 +313,7 @@ $(NATIVE)/bench/%: native/bench/%
 	@mkdir -p $(@D)
 	@cp $< $@
 
-$(BENCH_PROGRAMS:%=$(NATIVE)/bench/%): $(NATIVE)/bench/%: native/bench/%.c Makefile | build/.tools-here
+$(BENCH_PROGRAMS:%=$(NATIVE)/bench/%): $(NATIVE)/bench/%: native/bench/%.c native/bench/core.h Makefile | build/.tools-here
 	@echo "cc      $@"
 	@mkdir -p $(@D)
 	@$(HOSTED_CC) -Inative/include $(WARNINGS) $(CFLAGS) -pthread -o $@ $< -ldl

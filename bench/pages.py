@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -150,8 +150,17 @@ def _switch(measure: str, name: str, sites: int) -> str:
 
 
 def _active(name: str = _BENCH) -> str:
-    parts = _parts("active", name)
-    return _costs(parts, [_threads(part) for part in parts])
+    """With a column for the runs that shared their core, where there were some."""
+    states = [state for part in _parts("active", name) for state in _states(part)]
+    return _costs([part for _, part in states], [head for head, _ in states])
+
+
+def _states(part: Part) -> Iterator[tuple[str, Part]]:
+    """A part, and the same with the figures of runs that shared their core."""
+    yield _threads(part), part
+    shared = [form._replace(**form.shared._asdict()) for form in part.forms if form.shared]
+    if len(shared) == len(part.forms):
+        yield f"{_threads(part)}, core shared", part._replace(forms=tuple(shared))
 
 
 def _reading() -> str:

@@ -35,6 +35,7 @@ from markerjit.apps.bench.active.rounds import REPEAT, Loop, executions, rounds
 from markerjit.apps.bench.active.uprobes import Spot, spot_at
 from markerjit.apps.bench.sampling.build import build, why_missing
 from markerjit.apps.bench.sampling.compare import SLICE_NS
+from markerjit.apps.bench.sampling.core import Taken
 from markerjit.apps.bench.sampling.form import BASELINE
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan
@@ -111,10 +112,11 @@ def test_those_who_count_and_record_are_measured_by_every_way() -> None:
 
 def test_a_crew_knows_how_many_rounds_each_loop_has_made(nops: Crew) -> None:
     took = nops.run(1, 100, 3, 1)
-    nops.run(2, 1000, 2, nops.size)
+    together = nops.run(2, 1000, 2, nops.size)
 
     assert len(took) == 3
-    assert all(ns > 0 for ns in took)
+    assert all(run.ns > 0 and 50 < run.share <= 1000 for run in took)
+    assert [run.share for run in together] == [0, 0] or nops.size == 1, "only of one thread"
     assert nops.truth() == [0, 11 + 3 * 100, nops.size * (101 + 2 * 1000)]
 
 
@@ -487,11 +489,11 @@ class FakeCrew(Crew):
         self.costs = costs
         self.asked: list[tuple[int, int, int]] = []
 
-    def run(self, index: int, times: int, repeat: int, threads: int) -> list[int]:
+    def run(self, index: int, times: int, repeat: int, threads: int) -> list[Taken]:
         if index >= len(self.costs):
             raise MarkerError(f"there is no loop {index}")
         self.asked.append((index, times, threads))
-        return [int(100 + self.costs[index] * times) + more for more in range(repeat)]
+        return [Taken(int(100 + self.costs[index] * times) + more) for more in range(repeat)]
 
 
 def loop(crew: FakeCrew, *numbers: int, record: int = 0) -> Loop:

@@ -14,6 +14,7 @@ from markerjit.apps.bench.dormant import own
 from markerjit.apps.bench.sampling.build import Object
 from markerjit.apps.bench.sampling.code import look_at
 from markerjit.apps.bench.sampling.compare import SLICE_NS, Comparison, Limits, compare
+from markerjit.apps.bench.sampling.core import Taken
 from markerjit.apps.bench.sampling.form import BASELINE, CALL
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan
@@ -64,7 +65,7 @@ def test_what_a_function_prints_or_reads_is_not_the_benchs(
         took = [runner.run(0, 10_000, 2) for _ in range(3)]
 
     assert [len(times) for times in took] == [2, 2, 2]
-    assert all(ns > 1000 for times in took for ns in times)
+    assert all(run.ns > 1000 and 50 < run.share <= 1000 for times in took for run in times)
 
 
 def test_a_function_that_crashes_is_named_with_its_signal(place: Place, tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_what_compiles_to_nothing_still_takes_its_rounds(
     code = f"#include <markerjit/marker.h>\nstatic void work(void) {{ {does} }}\n"
 
     with runs(code, place._replace(compiler=compiler), tmp_path) as runner:
-        few, many = (min(runner.run(0, times, 3)) for times in (100_000, 10_000_000))
+        few, many = (min(runner.run(0, times, 3)).ns for times in (100_000, 10_000_000))
 
     assert many > 10 * few
 
@@ -135,9 +136,9 @@ class FakeRunner(Runner):
         self.cost = cost
         self.rounds: list[int] = []
 
-    def run(self, index: int, times: int, repeat: int = 1) -> list[int]:
+    def run(self, index: int, times: int, repeat: int = 1) -> list[Taken]:
         self.rounds += [times // 10 + 1, *[times] * repeat]
-        return [50 + int(self.cost * times)] * repeat
+        return [Taken(50 + int(self.cost * times))] * repeat
 
 
 OBJECTS = [Object(form, 0, Path()) for form in own.FORMS[:2]]

@@ -96,7 +96,7 @@ def _head(dormant: Report, others: Others) -> Iterator[str]:
 def _settings(dormant: Report, styled: Mapping[str, Style]) -> Iterator[str]:
     for number, part in enumerate(_small(dormant)):
         caption = _STRIPS if number == 0 else "Drawn as above."
-        caption += f" {noise(part.floor, part.again, part.unit)} {_levels(part)}."
+        caption += f" {noise(part.floor, part.again, part.unit)} {_levels(part)}. {part.of_core}"
         yield _figure(part.title, plots.strips(part, styled), caption, _noise([part]))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from markerjit.apps.bench.dormant import knee
 from markerjit.apps.bench.dormant.check import sameness
 from markerjit.apps.bench.report.grid import WIDE, grid_for
-from markerjit.apps.bench.sampling import figures
+from markerjit.apps.bench.sampling import core, figures
 from markerjit.apps.bench.sampling.figures import figure, noise, signed
 from markerjit.apps.bench.sampling.results import ENDED_EARLY
 from markerjit.apps.bench.sampling.shapes import NOTHING, Part, report
@@ -23,6 +23,7 @@ Run = Mapping[str, Any]
 _CODE = {"instr.": "instructions", "hot B": "hot_bytes", "all B": "bytes", "data B": "data_bytes"}
 """The titles of the columns about a form's code, and their names in results."""
 _ONLY_WIDE = ("bytes", "data_bytes")
+_SHARED = "core shared"
 _NAME = 24
 """Characters of a form's name that are not folded, however little room there is."""
 _MACHINE = ("processor", "family", "cpus", "virtual machine", "governor", "kernel")
@@ -139,14 +140,20 @@ def table(part: Mapping[str, Any], width: int) -> Table:
     code = _CODE if any("bytes" in form for form in part["forms"]) else {}
     if width < WIDE:
         code = {title: key for title, key in code.items() if key not in _ONLY_WIDE}
-    grid = grid_for(
-        width,
-        title=part["title"],
-        caption=f"{part['unit']} for each execution, more than {part['forms'][0]['baseline']}, "
-        f"whose own time is in brackets.\n{noise(part['floor'], part['again'], part['unit'])}",
-    )
+    shared = any("shared" in form for form in part["forms"])
+    is_parted = any("left_out" in form for form in part["forms"])
+    of_core = core.sentence(part.get("alone", 1), is_parted)
+    lines = [
+        f"{part['unit']} for each execution, more than {part['forms'][0]['baseline']}, "
+        "whose own time is in brackets.",
+        noise(part["floor"], part["again"], part["unit"]),
+        f"{of_core} {_SHARED}: of the others." if shared else of_core,
+    ]
+    grid = grid_for(width, title=part["title"], caption="\n".join(filter(None, lines)))
     grid.add_column("form", min_width=min(max(map(len, names)), _NAME))
-    for name in (f"{part['unit']} more", "95 %", "differs", *code):
+    with_shared = shared and (not code or width >= WIDE)
+    of_shared = [_SHARED] if with_shared else []
+    for name in (f"{part['unit']} more", "95 %", "differs", *of_shared, *code):
         grid.add_column(name, justify="right", no_wrap=True)
     by_name = {form["name"]: form for form in part["forms"]}
     for form in part["forms"]:
@@ -164,10 +171,19 @@ def table(part: Mapping[str, Any], width: int) -> Table:
                     differs,
                 )
             ),
+            *(_of_shared(form, base) for _ in of_shared),
             *(_size(form, base, key) for key in code.values()),
             style="dim" if form is base or differs == "no" else "",
         )
     return grid
+
+
+def _of_shared(form: Mapping[str, Any], base: Mapping[str, Any]) -> str:
+    """The cost while something else has a part of the core."""
+    if "shared" not in form:
+        return ""
+    level, cost = (form["shared"][name]["value"] for name in ("level", "cost"))
+    return f"({figure(level)})" if form is base else signed(cost)
 
 
 def _size(form: Mapping[str, Any], base: Mapping[str, Any], key: str) -> str:

@@ -9,7 +9,9 @@
  *     run INDEX TIMES REPEAT THREADS
  *                                   the first THREADS of them: a tenth of it to warm up, then
  *                                   REPEAT times
- *     ran NS...                     CLOCK_MONOTONIC, for each time: the mean over the threads
+ *     ran NS/SHARE...               CLOCK_MONOTONIC, for each time: the mean over the threads;
+ *                                   and of one thread its core's share, the larger one of before
+ *                                   and after (core.h), else 0
  *     truth                         how many rounds each loop has made since the start,
  *     truth N...                    in all threads, warming up included
  *     where INDEX                   the address of the object's `bench_place`, in hexadecimal
@@ -29,7 +31,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
+
+#include "../core.h"
 
 typedef uint64_t run_fn(uint64_t times, const uint64_t *data);
 
@@ -44,6 +47,7 @@ struct object {
 struct worker {
     uint64_t data[8];
     uint64_t took[MOST_REPEATS];
+    unsigned share[MOST_REPEATS];
     pthread_t thread;
     unsigned number;
 } __attribute__((aligned(128)));
@@ -67,13 +71,6 @@ static struct {
 
 static atomic_ulong arrivals __attribute__((aligned(128)));
 
-static uint64_t now_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 /* Returns when all threads of the run have come here `laps` times. `arrivals` is 0 at first. */
 static void meet(unsigned long laps, unsigned threads) {
     atomic_fetch_add(&arrivals, 1);
@@ -82,13 +79,21 @@ static void meet(unsigned long laps, unsigned threads) {
 }
 
 static void work_once(struct worker *self) {
+    const int is_alone = job.threads == 1; /* threads of ours may share a core */
+
     job.run(job.times / 10 + 1, self->data);
+    unsigned before = is_alone ? core_share() : 0;
+
     for (unsigned long i = 0; i < job.repeat; i++) {
         meet(i + 1, job.threads);
         const uint64_t start = now_ns();
 
         job.run(job.times, self->data);
         self->took[i] = now_ns() - start;
+        const unsigned after = is_alone ? core_share() : 0;
+
+        self->share[i] = before > after ? before : after;
+        before = after;
     }
 }
 
@@ -189,7 +194,7 @@ static void say_took(unsigned long repeat, unsigned threads) {
 
         for (unsigned number = 0; number < threads; number++)
             sum += workers[number].took[i];
-        printf(" %lu", sum / threads);
+        printf(" %lu/%u", sum / threads, workers[0].share[i]);
     }
     printf("\n");
 }

@@ -5,7 +5,8 @@
  *     runner CPU OBJECT...        each object has `uint64_t run(uint64_t, const uint64_t *)`
  *     ready objects=N
  *     run INDEX TIMES REPEAT      warmed up by a tenth of it, then REPEAT times
- *     ran NS...                   CLOCK_MONOTONIC, for each time
+ *     ran NS/SHARE...             CLOCK_MONOTONIC, for each time; and the core's share, the
+ *                                 larger one of before and after (core.h)
  *
  * All variants of a comparison are objects of one process, on one CPU, so that they can be run in
  * any order, and nothing but their code differs. What a loop reads is empty, and what it prints
@@ -20,21 +21,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "../core.h"
 
 typedef uint64_t run_fn(uint64_t times, const uint64_t *data);
 
 enum { MOST_REPEATS = 1000 };
 
 static uint64_t data[8] __attribute__((aligned(64)));
-
-static uint64_t now_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 static void stay_on(int cpu) {
     cpu_set_t only;
@@ -73,6 +68,7 @@ static run_fn *load(const char *path) {
 int main(int argc, char **argv) {
     const int objects = argc - 2;
     uint64_t took[MOST_REPEATS];
+    unsigned share[MOST_REPEATS];
     unsigned long index, times, repeat;
 
     if (objects < 1)
@@ -95,15 +91,21 @@ int main(int argc, char **argv) {
         if (index >= (unsigned long)objects || repeat > MOST_REPEATS)
             return 2;
         run[index](times / 10 + 1, data);
+        unsigned before = core_share();
+
         for (unsigned long i = 0; i < repeat; i++) {
             const uint64_t start = now_ns();
 
             run[index](times, data);
             took[i] = now_ns() - start;
+            const unsigned after = core_share();
+
+            share[i] = before > after ? before : after;
+            before = after;
         }
         fprintf(answers, "ran");
         for (unsigned long i = 0; i < repeat; i++)
-            fprintf(answers, " %lu", took[i]);
+            fprintf(answers, " %lu/%u", took[i], share[i]);
         fprintf(answers, "\n");
         fflush(answers);
     }

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from markerjit.apps.bench.sampling import core
 from markerjit.apps.bench.sampling.child import Child
 
 
@@ -33,11 +34,10 @@ class Crew(Child):
         """The ids of all its threads."""
         return [int(name) for name in os.listdir(f"/proc/{self.pid}/task")]
 
-    def run(self, index: int, times: int, repeat: int, threads: int) -> list[int]:
-        """The time that some rounds of a loop took, in ns: the mean over the threads, for each
-        repetition."""
-        took = self.ask(f"run {index} {times} {repeat} {threads}", "ran")
-        return [int(word) for word in took.split()]
+    def run(self, index: int, times: int, repeat: int, threads: int) -> list[core.Taken]:
+        """What some rounds of a loop took: the mean over the threads, for each repetition. The core
+        of one thread is looked at; several threads may share one."""
+        return core.read(self.ask(f"run {index} {times} {repeat} {threads}", "ran"))
 
     def truth(self) -> list[int]:
         """The rounds that each loop has made since the start, warming up included."""

@@ -38,7 +38,7 @@ def sections(parts: Sequence[Part], figure: Figure) -> Iterator[str]:
     values = plots.value_range(parts)
     for number, part in enumerate(parts):
         caption = _STRIPS if number == 0 else "Drawn as above, to the same scale."
-        caption += f" {noise(part.floor, part.again, part.unit)}"
+        caption += f" {noise(part.floor, part.again, part.unit)} {part.of_core}"
         yield figure(part.title, plots.strips(part, values), caption, [part])
     if len({part.threads for part in parts}) > 1:
         drawing = plots.lines(parts, values)

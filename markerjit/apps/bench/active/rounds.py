@@ -16,7 +16,8 @@ import numpy as np
 
 from markerjit.apps.bench.active.crew import Crew
 from markerjit.apps.bench.active.listeners import most_executions
-from markerjit.apps.bench.sampling.compare import SLICE_NS, Comparison
+from markerjit.apps.bench.sampling import core
+from markerjit.apps.bench.sampling.compare import SLICE_NS, Comparison, comparison_of
 from markerjit.apps.bench.sampling.form import BASELINE
 from markerjit.errors import MarkerError
 from markerjit.tuples import NamedTuple
@@ -32,8 +33,10 @@ _NARROW = 0.01
 
 Pair = tuple[int, str]
 """A number of threads, and a form."""
-Round = Mapping[Pair, Sequence[float]]
-"""The time of an execution in each layout, in ns."""
+Sample = tuple[float, float]
+"""The time of an execution, in ns, and the share of the core (core.py)."""
+Round = Mapping[Pair, Sequence[Sample]]
+"""A sample for each layout."""
 
 
 class Loop(NamedTuple):
@@ -47,10 +50,10 @@ class Loop(NamedTuple):
     before: Callable[[int], None] = lambda threads: None
     after: Callable[[], None] = lambda: None
 
-    def took(self, layout: int, times: int, threads: int) -> int:
-        """The least time of some repeats, in ns, because interruptions only add to it."""
+    def took(self, layout: int, times: int, threads: int) -> core.Taken:
+        """The shortest of some repeats."""
         self.before(threads)
-        best = min(self.crew.run(self.numbers[layout], times, REPEAT, threads))
+        best = core.least(self.crew.run(self.numbers[layout], times, REPEAT, threads))
         self.after()
         return best
 
@@ -87,14 +90,14 @@ def rounds(
     layouts = range(len(loops[BASELINE].numbers))
     past: list[Round] = []
     while True:
-        took = {pair: [0.0] * len(layouts) for pair in pairs}
+        took: dict[Pair, list[Sample]] = {pair: [(0.0, 0.0)] * len(layouts) for pair in pairs}
         for layout in layouts:
             for pair in chance.sample(pairs, len(pairs)):
                 threads, form = pair
                 if form not in failed:
                     with _noting(form, failed):
-                        duration = loops[form].took(layout, times[pair], threads)
-                        took[pair][layout] = duration / times[pair]
+                        ns, share = loops[form].took(layout, times[pair], threads)
+                        took[pair][layout] = ns / times[pair], share
         past.append(took)
         spent = time.monotonic() - began
         progress(min(1.0, spent / max(seconds, 1e-9)))
@@ -125,7 +128,7 @@ def executions(loop: Loop, threads: int) -> int:
     """The executions of a loop that take about a slice."""
     most = most_executions(REPEAT, loop.record) if loop.record else 1 << 40
     times = _FEWEST
-    while (took := loop.took(0, times, threads)) < SLICE_NS // 2 and times < most:
+    while (took := loop.took(0, times, threads).ns) < SLICE_NS // 2 and times < most:
         times = min(most, max(times + 1, times * SLICE_NS // max(took, 1000)))
     return min(most, max(_FEWEST, times * SLICE_NS // took))
 
@@ -136,9 +139,9 @@ def _rounds(
     past: Sequence[Round],
     times: Mapping[Pair, int],
 ) -> Rounds:
-    samples = {form: np.array([took[threads, form] for took in past]).T for form in forms}
+    taken = {form: np.array([took[threads, form] for took in past]) for form in forms}
     own = {form: times[threads, form] for form in forms}
-    return Rounds(Comparison(samples, dict.fromkeys(forms, BASELINE), own[BASELINE]), own, {})
+    return Rounds(comparison_of(taken, dict.fromkeys(forms, BASELINE), own[BASELINE]), own, {})
 
 
 def _is_narrow(comparison: Comparison) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from markerjit.apps.bench.active.listened import COUNT, EMPTY, FORMS, RECORD
+from markerjit.apps.bench.sampling.core import METHOD as OF_CORE
 from markerjit.apps.bench.sampling.figures import figure, times
 from markerjit.apps.bench.sampling.form import FUNCTION
 from markerjit.apps.bench.sampling.shapes import OURS, PEERS, Measured, Part
@@ -64,6 +65,7 @@ METHOD = (
     "threads that are bound to a CPU each and begin together. It runs for as many executions as "
     "take about 0.2 ms, but never for less than four. The least of 3 repeats counts. A figure is "
     "the mean over the threads.",
+    OF_CORE,
     "Each listener counts. At the end its count must be equal to the executions of the loops. If "
     "it is not, there is no figure. The record is two ints, time and thread id. The ring is "
     "drained between runs and was filled once before, so that nothing is lost and its pages are "

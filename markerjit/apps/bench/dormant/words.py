@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from markerjit.apps.bench.dormant import knee
 from markerjit.apps.bench.report.plots import interval
+from markerjit.apps.bench.sampling.core import METHOD as OF_CORE
 from markerjit.apps.bench.sampling.figures import counted
 from markerjit.apps.bench.sampling.shapes import OURS, PEERS, Measured, Part, Report
 
@@ -137,6 +138,7 @@ METHOD = (
     "of its layouts (the same code at other addresses), the forms of a layout one after the other"
     " in random order, for about 0.2 ms. The least of 3 repeats counts, because interruptions "
     "only add.",
+    OF_CORE,
     "A difference is taken within its round. The estimate is the median over rounds and then the "
     "mean over layouts, because layout alone moves results, and no layout is the right one. The "
     "interval allows for both, by bootstrap over rounds and by Student's t over layouts, since a "

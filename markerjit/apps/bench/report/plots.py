@@ -152,7 +152,7 @@ def _range(part: Part) -> tuple[float, float]:
     ends = [0.0]
     for form in part.forms:
         differences = form.samples - part.baseline(form).samples
-        ends += [form.cost.low, form.cost.high, *map(float, np.percentile(differences, [3, 97]))]
+        ends += [form.cost.low, form.cost.high, *map(float, np.nanpercentile(differences, [3, 97]))]
     low, high = min(ends), max(ends)
     margin = (high - low) * 0.03 or 1.0
     return low - margin, high + margin

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from markerjit.apps.bench.sampling import core
 from markerjit.apps.bench.sampling.build import Object, at_once
 from markerjit.apps.bench.sampling.code import Code, look_at_all, rounds_to_count
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Progress
 from markerjit.apps.bench.sampling.runner import Runner
-from markerjit.apps.bench.sampling.statistics import Estimate, difference, floor, level, over_rounds
+from markerjit.apps.bench.sampling.statistics import (
+    Estimate,
+    difference,
+    estimate,
+    floor,
+    level,
+    over_rounds,
+)
 from markerjit.errors import Refused
 from markerjit.tuples import NamedTuple
 
@@ -42,16 +50,29 @@ class Limits(NamedTuple):
     half_width: float = 0.01
 
 
+class Shared(NamedTuple):
+    """The time of a form, and what it adds to its baseline, while something else has a part of the
+    core."""
+
+    level: Estimate
+    cost: Estimate
+
+
 class Comparison(NamedTuple):
     """The result for one setting.
 
     samples     by form: layouts by rounds, ns for each execution
     executions  rounds of a loop, in one run of it
+    others      the same for runs that the figures are not of, as something else had a part of the
+                core meanwhile; `samples` have a NaN in their places. Empty where there are none
+    alone       the part of the runs that had the core to themselves, from 0 to 1
     """
 
     samples: dict[str, Array]
     baselines: dict[str, str]
     executions: int
+    others: Mapping[str, Array] = {}
+    alone: float = 1.0
 
     def level(self, form: str) -> Estimate:
         """The time of one execution, with the code around it."""
@@ -60,6 +81,17 @@ class Comparison(NamedTuple):
     def cost(self, form: str) -> Estimate:
         """The time that a form adds to its baseline."""
         return difference(self.samples[form], self.samples[self.baselines[form]])
+
+    def shared(self, form: str) -> Shared | None:
+        """The figures of a form while something else has a part of the core. None where too few
+        runs say so."""
+        if not self.others:
+            return None
+        own = self.others[form]
+        more = own - self.others[self.baselines[form]]
+        if np.isfinite(more).sum(axis=1).min() < core.FEWEST_ALONE:
+            return None
+        return Shared(level(own), estimate(more))
 
     def floor(self, again: str) -> float:
         """The noise floor, by a form that is its baseline once more."""
@@ -76,21 +108,20 @@ def compare(
     progress: Callable[[float], None] = lambda done: None,
 ) -> Comparison:
     """Run objects in rounds. In a round each form runs once for each of its layouts, all forms of a
-    layout one after the other in random order. A sample is the least of some repeats, because
-    interruptions only add."""
+    layout one after the other in random order. A sample is the least of some repeats (core.py)."""
     chance = random.Random(seed)
     layouts = sorted({variant.layout for variant in objects})
     forms = list(dict.fromkeys(variant.form.name for variant in objects))
     index = {(variant.form.name, variant.layout): number for number, variant in enumerate(objects)}
     times = _times(runner, index[forms[0], layouts[0]])
-    rounds: list[list[list[float]]] = []
+    rounds: list[list[list[tuple[float, float]]]] = []
     began = time.monotonic()
     while True:
-        took = {form: [0.0] * len(layouts) for form in forms}
+        took = {form: [(0.0, 0.0)] * len(layouts) for form in forms}
         for place, layout in enumerate(layouts):
             for form in chance.sample(forms, len(forms)):
-                best = min(runner.run(index[form, layout], times, _REPEAT))
-                took[form][place] = best / times / sites
+                ns, share = core.least(runner.run(index[form, layout], times, _REPEAT))
+                took[form][place] = ns / times / sites, share
         rounds.append([took[form] for form in forms])
         spent = time.monotonic() - began
         progress(min(1.0, spent / max(limits.seconds, 1e-9)))
@@ -104,7 +135,7 @@ def compare(
 def _times(runner: Runner, index: int) -> int:
     """The rounds of a loop that take about a slice. Raises Refused where no number of them does."""
     times = 1
-    while (took := min(runner.run(index, times, _REPEAT))) < SLICE_NS // 2:
+    while (took := min(runner.run(index, times, _REPEAT)).ns) < SLICE_NS // 2:
         if times > _MOST_TIMES:
             raise Refused(f"a loop of {times} rounds takes no time: is it optimised away?")
         times = max(times + 1, times * SLICE_NS // max(took, 1000))
@@ -113,14 +144,24 @@ def _times(runner: Runner, index: int) -> int:
 
 def _comparison(
     forms: Sequence[str],
-    rounds: Sequence[Sequence[Sequence[float]]],
+    rounds: Sequence[Sequence[Sequence[tuple[float, float]]]],
     objects: Sequence[Object],
     times: int,
 ) -> Comparison:
-    values = np.array(rounds)  # rounds, forms, layouts
-    samples = {form: values[:, number, :].T for number, form in enumerate(forms)}
+    values = np.array(rounds)  # rounds, forms, layouts, and the two numbers of a sample
+    taken = {form: values[:, number] for number, form in enumerate(forms)}
     baselines = {variant.form.name: variant.form.baseline for variant in objects}
-    return Comparison(samples, baselines, times)
+    return comparison_of(taken, baselines, times)
+
+
+def comparison_of(
+    taken: Mapping[str, Array], baselines: dict[str, str], executions: int
+) -> Comparison:
+    """A comparison from times and shares of the core: by form, rounds by layouts by both."""
+    samples = {form: values[:, :, 0].T for form, values in taken.items()}
+    shares = {form: values[:, :, 1].T for form, values in taken.items()}
+    parted = core.parted(samples, shares, baselines)
+    return Comparison(parted.samples, baselines, executions, parted.others, parted.alone)
 
 
 def is_narrow(comparison: Comparison, half_width: float) -> bool:

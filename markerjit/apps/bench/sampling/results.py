@@ -68,6 +68,7 @@ def part(
         "floor": floor,
         "again": reach(comparison.cost(again)),
         "noisy": noisy,
+        "alone": round(comparison.alone, 4),
         "forms": [
             _form(form, comparison, code.get(form.name), floor, noisy, shown)
             for form in forms
@@ -79,7 +80,8 @@ def part(
 def _form(
     form: Form, comparison: Comparison, code: Code | None, floor: float, noisy: str, unit: Unit
 ) -> dict[str, Any]:
-    cost = comparison.cost(form.name)
+    cost, shared = comparison.cost(form.name), comparison.shared(form.name)
+    samples = comparison.samples[form.name]
     facts: dict[str, Any] = {
         "name": form.name,
         "what": form.what,
@@ -87,8 +89,14 @@ def _form(
         "level": comparison.level(form.name)._asdict(),
         "cost": cost._asdict(),
         "verdict": noisy or verdict(cost, floor, form.baseline, unit),
-        "samples": np.round(comparison.samples[form.name], 4).tolist(),
+        "samples": np.round(
+            np.where(np.isnan(samples), comparison.others.get(form.name, samples), samples), 4
+        ).tolist(),
     }
+    if shared:
+        facts["shared"] = {name: value._asdict() for name, value in shared._asdict().items()}
+    if comparison.others:
+        facts["left_out"] = np.isnan(samples).astype(int).tolist()
     if code:
         hot = {line.address for line in code.hot or ()}
         facts |= {

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from markerjit.apps.bench.sampling import core
 from markerjit.apps.bench.sampling.child import Child
 
 # LTTng's listener must not delay a variant by waiting for a daemon that is not there.
@@ -20,7 +21,6 @@ class Runner(Child):
     def __init__(self, program: Path, objects: Sequence[Path], *, cpu: int) -> None:
         super().__init__("runner", [program, cpu, *objects], environment=_ENVIRONMENT)
 
-    def run(self, index: int, times: int, repeat: int = 1) -> list[int]:
-        """The time of `times` rounds of an object's loop, in ns, for each of `repeat`
-        repetitions."""
-        return [int(word) for word in self.ask(f"run {index} {times} {repeat}", "ran").split()]
+    def run(self, index: int, times: int, repeat: int = 1) -> list[core.Taken]:
+        """What `times` rounds of an object's loop took, for each of `repeat` repetitions."""
+        return core.read(self.ask(f"run {index} {times} {repeat}", "ran"))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from markerjit.apps.bench.sampling import core
+from markerjit.apps.bench.sampling.compare import Shared
 from markerjit.apps.bench.sampling.form import (
     AGAIN,
     BASELINE,
@@ -54,7 +56,8 @@ class Instruction(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """A form in one part. Sizes are None where they were not counted."""
+    """A form in one part. Sizes are None where they were not counted. `samples` have a NaN where
+    the cost is not of that run, and `shared` are the figures of such runs (core.py)."""
 
     name: str
     what: str
@@ -68,6 +71,7 @@ class Measured(NamedTuple):
     bytes: float | None
     data_bytes: float | None
     assembly: tuple[Instruction, ...]
+    shared: Shared | None = None
 
     @property
     def is_baseline(self) -> bool:
@@ -84,7 +88,8 @@ class Measured(NamedTuple):
 
 class Part(NamedTuple):
     """One comparison. `sites`, `args` and `threads` are 0, and `load` and `measure` empty, where
-    the setting has none. `again` is the difference between the baseline and its repetition."""
+    the setting has none. `again` is the difference between the baseline and its repetition, and
+    `alone` the part of the runs that had the core to themselves."""
 
     kind: str
     title: str
@@ -99,6 +104,12 @@ class Part(NamedTuple):
     forms: tuple[Measured, ...]
     load: str = ""
     measure: str = ""
+    alone: float = 1.0
+
+    @property
+    def of_core(self) -> str:
+        """What is to be said of the core (core.py); "" where nothing is."""
+        return core.sentence(self.alone, any(np.isnan(form.samples).any() for form in self.forms))
 
     def form(self, name: str) -> Measured | None:
         """The form of this name; None without one."""
@@ -161,6 +172,7 @@ def _part(value: object, at: str) -> Part:
         ),
         _text(setting.get("load", ""), f"{at}.setting.load"),
         _text(setting.get("measure", ""), f"{at}.setting.measure"),
+        _number(part.get("alone", 1), f"{at}.alone"),
     )
     if result.sites < 0 or result.args < 0 or (kind in ("large", "toggle") and not result.sites):
         raise _wrong(f"{at}.setting", "a number of sites or arguments", setting)
@@ -198,14 +210,30 @@ def _form(value: object, at: str) -> Measured:
         _estimate(_get(form, "level", at), f"{at}.level"),
         _estimate(_get(form, "cost", at), f"{at}.cost"),
         _text(_get(form, "verdict", at), f"{at}.verdict"),
-        _samples(_get(form, "samples", at), f"{at}.samples"),
+        _taken(form, at),
         _count(form.get("instructions"), f"{at}.instructions"),
         _count(form.get("hot_bytes"), f"{at}.hot_bytes"),
         _count(form.get("bytes"), f"{at}.bytes"),
         _count(form.get("data_bytes"), f"{at}.data_bytes"),
         tuple(_instruction(entry, inner)
               for inner, entry in _each(form.get("assembly", []), f"{at}.assembly")),
+        _shared(form["shared"], f"{at}.shared") if "shared" in form else None,
     )  # fmt: skip
+
+
+def _shared(value: object, at: str) -> Shared:
+    return Shared(*(_estimate(_get(value, name, at), f"{at}.{name}") for name in Shared._fields))
+
+
+def _taken(form: Mapping[str, Any], at: str) -> Array:
+    """The samples, without those that were left out. Each layout must keep one."""
+    samples = _samples(_get(form, "samples", at), f"{at}.samples")
+    if "left_out" not in form:
+        return samples
+    left_out = _samples(form["left_out"], f"{at}.left_out") != 0
+    if left_out.shape != samples.shape or left_out.all(axis=1).any():
+        raise _wrong(f"{at}.left_out", "a number for each sample, and a 0 in each layout", "more")
+    return np.where(left_out, np.nan, samples)
 
 
 def _instruction(value: object, at: str) -> Instruction:

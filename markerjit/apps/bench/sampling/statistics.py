@@ -3,7 +3,8 @@
 A *series* has the times of one variant: an array of layouts by rounds, in nanoseconds for each
 execution. All variants of a round were run within some milliseconds of each other, in random order,
 so the difference to the baseline is taken within the round. Its estimate is the median over rounds,
-and the mean over layouts: layout alone changes results, and no layout is the right one.
+and the mean over layouts: layout alone changes results, and no layout is the right one. A round
+that is not to be taken in a layout is a NaN there (core.py). Each layout must have one that is.
 
 The interval covers both. For rounds it comes from the bootstrap (Efron 1979), with the same rounds
 drawn in all layouts. For layouts it comes from Student's t, because a few layouts are a small
@@ -74,7 +75,7 @@ def estimate(values: Array, *, seed: int = 0) -> Estimate:
     layouts = len(values)
     if layouts == 1:
         return of_rounds
-    spread = float(np.median(values, axis=1).std(ddof=1))
+    spread = float(np.nanmedian(values, axis=1).std(ddof=1))
     aside = _t(layouts - 1) * spread / layouts**0.5
     value, low, high = of_rounds
     return Estimate(value, value - hypot(value - low, aside), value + hypot(high - value, aside))
@@ -88,7 +89,7 @@ def over_rounds(values: Array, *, seed: int = 0) -> Estimate:
     for series in values:
         means += _medians(series, times_drawn) / layouts
     low, high = np.percentile(means, [_TAIL, 100 - _TAIL])
-    return Estimate(float(np.median(values, axis=1).mean()), float(low), float(high))
+    return Estimate(float(np.nanmedian(values, axis=1).mean()), float(low), float(high))
 
 
 @lru_cache(maxsize=4)
@@ -103,16 +104,13 @@ def _resamples(rounds: int, seed: int) -> Counts:
 def _medians(series: Array, times_drawn: Counts) -> Array:
     """The median of each resample. The series is sorted once instead of each resample: the median
     is the value at which half of the draws are at or below it."""
-    order = series.argsort()
+    order = series.argsort()[: np.isfinite(series).sum()]  # a NaN comes last
     ordered, draws = series[order], times_drawn[order].cumsum(axis=0, dtype=np.int32)
-    low, high = ((draws <= middle).sum(axis=0) for middle in _middles(len(series)))
-    medians: Array = (ordered[low] + ordered[high]) / 2
+    count = draws[-1]  # the two values in the middle are the same for an odd number
+    low, high = ((draws <= middle).sum(axis=0) for middle in ((count - 1) // 2, count // 2))
+    last = len(ordered) - 1  # of a resample that has none of them
+    medians: Array = (ordered[np.minimum(low, last)] + ordered[np.minimum(high, last)]) / 2
     return medians
-
-
-def _middles(count: int) -> tuple[int, int]:
-    """The places of the two values in the middle. For an odd number they are the same."""
-    return (count - 1) // 2, count // 2
 
 
 def _t(freedom: int) -> float:
@@ -133,7 +131,8 @@ def reach(again: Estimate) -> float:
 def is_noisy(baseline: Array, noise_floor: float, control: Estimate | None, unit: Unit = NS) -> str:
     """The reason why a comparison has no verdict, "" where it has one. A call is the control: if it
     does not stand out of the noise, nothing does."""
-    low, middle, high = (np.median(row) for row in np.percentile(baseline, [5, 50, 95], axis=1))
+    spread = np.nanpercentile(baseline, [5, 50, 95], axis=1)
+    low, middle, high = (np.median(row) for row in spread)
     floor = unit.amount(noise_floor)
     if control and control.low <= noise_floor:
         return (
