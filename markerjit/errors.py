@@ -131,7 +131,14 @@ class BadFile(MarkerError):
 
 
 class BadNote(MarkerError):
-    """A marker's note is truncated, corrupt or of an unknown version."""
+    """A marker's note is truncated, corrupt or of an unknown version.
+
+    name  the USDT probe, `provider:name`, that the note is of; "" where that is not known
+    """
+
+    def __init__(self, message: str, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
 
 
 class BadTrace(MarkerError):

@@ -262,7 +262,7 @@ def read_until(
 
         with progress.timed(f"switching on {pattern}"):
             fleet.each(begin)
-        output.print_needs_of(fleet.sessions.values(), pattern)
+        output.print_remarks_of(fleet.sessions.values(), pattern)
         end.arm((), options.duration)
         launching.let_go(program)
         targets.print_failed(fleet.failed)

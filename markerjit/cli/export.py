@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
         left_out = stack.enter_context(switched_on(fleet, options.pattern, request, options.where))
         source = Source(fleet, options.pattern, series if records else None, options.recent or 0)
         targets.print_failed(fleet.failed)
-        output.print_needs_of(fleet.sessions.values(), options.pattern)
+        output.print_remarks_of(fleet.sessions.values(), options.pattern)
         output.print_left_out(left_out)
         _check_fields(options, fleet.streams)
         end.arm([*fleet.streams.values()], options.duration)

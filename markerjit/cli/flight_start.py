@@ -62,8 +62,8 @@ def run(options: argparse.Namespace) -> int:
 
     def record(session: markerjit.Session) -> Switched:
         applied = begin(session)
-        needs = output.needs_of(session, options.pattern)
-        return Switched(session.statistics(options.pattern), applied, (), needs)
+        remarks = output.usdt_remarks(session, options.pattern)
+        return Switched(session.statistics(options.pattern), applied, (), remarks)
 
     with (
         signals.EndsWait() as end,

@@ -75,15 +75,15 @@ def gathered(
 
 
 class Remarks:
-    """What could not be done for some programs, and which USDT probes of the pattern are on in vain
-    there, each said once on standard error."""
+    """What could not be done for some programs, and what is to be said of the USDT probes of the
+    pattern there, each said once on standard error."""
 
     def __init__(self, programs: Programs[T], pattern: str) -> None:
         self._programs = programs
         self._pattern = pattern
         self._failed = self._missed = 0
         self._seen: set[markerjit.Session] = set()
-        self._needs: set[markerjit.UsdtNeed] = set()
+        self._said: set[str] = set()
 
     def print_new(self) -> None:
         """Say what is new."""
@@ -93,14 +93,14 @@ class Remarks:
             output.say(f"markerjit: {sentence}", error=True)
         self._failed, self._missed = len(failed), len(missed)
         sessions = {member.session for member in self._programs.members}
-        needs = {
-            need
+        remarks = {
+            remark
             for session in sessions - self._seen
-            for need in output.needs_of(session, self._pattern)
+            for remark in output.usdt_remarks(session, self._pattern)
         }
-        output.print_needs(needs - self._needs)
+        output.print_remarks(remarks - self._said)
         self._seen = sessions
-        self._needs |= needs
+        self._said |= remarks
 
 
 def price_of(programs: Programs[T]) -> markerjit.Price | None:

@@ -140,7 +140,8 @@ def _row(function: markerjit.Function, pid: int | None) -> list[str]:
 
 
 def _print_usdt(probe: markerjit.UsdtProbe, *, running: bool) -> None:
-    """The probe in a line, and its arguments in as many as they need."""
+    """The probe in a line, its arguments in as many as they need, and each site with where these
+    are, as the compiler wrote it."""
     facts = [counted(len(probe.states), "site")]
     if running:
         facts.append(words.semaphore_words(probe))
@@ -151,6 +152,10 @@ def _print_usdt(probe: markerjit.UsdtProbe, *, running: bool) -> None:
         for line in words.wrapped(words.field_words(probe.fields), indent=4):
             output.say(line)
     for state in probe.states:
+        operands = state.site.recipe.text
+        place = f"{state.site.place.source}{':' if operands else ''} {operands}".rstrip()
+        for line in words.wrapped(place, indent=4):
+            output.say(line)
         if state.problem:
             output.say(f"    altered: {state.problem.fact}")
 

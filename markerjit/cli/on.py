@@ -158,13 +158,13 @@ def _on_until_its_end(
 
 class Switched(NamedTuple):
     """The outcome of a switch of one process: its markers afterwards, and those that a flight
-    recorder keeps still, where it was ended for others; what its USDT probes need, too; and what
-    else is on that was not meant."""
+    recorder keeps still, where it was ended for others; what is to be said of its USDT probes; and
+    what else is on that was not meant."""
 
     markers: Sequence[markerjit.MarkerStatus]
     applied: markerjit.Applied
     kept: Sequence[str]
-    needs: Sequence[markerjit.UsdtNeed] = ()
+    remarks: Sequence[str] = ()
     others: Sequence[str] = ()
 
 
@@ -184,12 +184,12 @@ def switch_each(
         names = ",".join(dict.fromkeys(marker.name for marker in before))
         applied = change(session)
         markers = session.status(options.pattern or names, look=False)
-        needs = output.needs_of(session, options.pattern) if verb == "on" else ()
+        remarks = output.usdt_remarks(session, options.pattern) if verb == "on" else ()
         others: list[str] = []
         if verb == "off" and options.pattern and ":" not in options.pattern:
             # `*` is of markers, and what else is on has its status, too.
             others = [marker.name for marker in markers if marker.mode and ":" in marker.name]
-        return Switched(markers, applied, still_kept(session, applied), needs, others)
+        return Switched(markers, applied, still_kept(session, applied), remarks, others)
 
     processes = targets.chosen(options)
     clock: int | None = None
@@ -220,7 +220,7 @@ def print_switched(
     targets.print_failed(failed)
     for done in switched.values():
         output.print_left_out(done.applied.left_out)
-    output.print_needs(need for done in switched.values() for need in done.needs)
+    output.print_remarks(each for done in switched.values() for each in done.remarks)
     if options.json:
         documents = (
             switch_facts(pid, done.markers, done.applied) for pid, done in switched.items()

@@ -21,7 +21,7 @@ from markerjit.printable import printable
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from markerjit import LeftOut, MarkerStatus, StrayHead, UsdtNeed, View
+    from markerjit import LeftOut, MarkerStatus, StrayHead, View
     from markerjit.lowlevel import RecordType
 
 _NARROWEST = 8
@@ -30,6 +30,8 @@ _NARROWEST_FOLDED = 20
 """Characters of a column whose texts are folded."""
 _STRAYS = 20
 """Lines of stray heads at most: an object may have had thousands."""
+_NOTES = 8
+"""Notes that are left out, and have a line each."""
 
 
 COLOURS = ("auto", "always", "never")
@@ -403,25 +405,34 @@ class LeftOutOfAll:
         print_left_out(new)
 
 
-def needs_of(session: View, pattern: str) -> Sequence[UsdtNeed]:
-    """What USDT probes that are on need, too; nothing where the process has ended."""
+def usdt_remarks(session: View, pattern: str) -> Sequence[str]:
+    """What is to be said of the USDT probes of a pattern in a process, in sentences: those that are
+    left out because of their notes, and those that are on in vain. Nothing where it has ended."""
     with suppress(MarkerError):
-        return session.usdt_needs(pattern)
+        problems = session.usdt_problems(pattern)
+        left_out = [f"left out: {problem}" for problem in problems[:_NOTES]]
+        if len(problems) > _NOTES:
+            left_out.append(
+                f"left out: {len(problems) - _NOTES:,} notes more of process {session.pid}; list "
+                f"{session.pid} --usdt has them"
+            )
+        needs = [
+            f"the program passes {name} only while {other} is on, too: '{name},{other}'"
+            for name, other in session.usdt_needs(pattern)
+        ]
+        return [*left_out, *needs]
     return ()
 
 
-def print_needs_of(sessions: Iterable[View], pattern: str) -> None:
+def print_remarks_of(sessions: Iterable[View], pattern: str) -> None:
     """Say the same of the processes that are open."""
-    print_needs(need for session in sessions for need in needs_of(session, pattern))
+    print_remarks(each for session in sessions for each in usdt_remarks(session, pattern))
 
 
-def print_needs(needs: Iterable[UsdtNeed]) -> None:
-    """Say on standard error which USDT probes are on in vain, of all processes once."""
-    for name, other in sorted(set(needs)):
-        say(
-            f"markerjit: the program passes {name} only while {other} is on, too: '{name},{other}'",
-            error=True,
-        )
+def print_remarks(remarks: Iterable[str]) -> None:
+    """Say these sentences on standard error, of all processes once."""
+    for remark in sorted(set(remarks)):
+        say(f"markerjit: {remark}", error=True)
 
 
 def print_questions(markers: Iterable[MarkerStatus]) -> None:

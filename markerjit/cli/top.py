@@ -170,7 +170,7 @@ def _switched_on(session: markerjit.Session, pattern: str) -> Iterator[_Renewal]
             raise
         for_us = ""  # all of them are on
     else:
-        output.print_needs_of([session], pattern)
+        output.print_remarks_of([session], pattern)
     try:
         yield _Renewal(session, for_us)
     finally:
@@ -213,7 +213,7 @@ def _recorded(
         )  # fmt: skip
     targets.print_failed(fleet.failed)
     end.arm((*streams.values(),), options.duration)
-    output.print_needs_of(fleet.sessions.values(), options.pattern)
+    output.print_remarks_of(fleet.sessions.values(), options.pattern)
     sources = {pid: _sources(fleet.sessions[pid], stream, keys) for pid, stream in streams.items()}
     last, lost, is_first = time.monotonic(), 0, True
     hits: Counter[str] = Counter()

@@ -225,7 +225,7 @@ def _trace_into(
         stack.callback(fleet.end_traces)
         with progress.timed(f"switching on {options.pattern}"):
             by_pid = fleet.trace(_request(job))
-        output.print_needs_of(fleet.sessions.values(), options.pattern)
+        output.print_remarks_of(fleet.sessions.values(), options.pattern)
         streams = [*by_pid.values()]
         end.arm(streams, options.duration)
         launching.let_go(program)

@@ -103,8 +103,9 @@ class _Reader:
                     self.notes.append(self._note(raw.content))
                 start = following
             except BadNote as problem:
-                where = f"{self._image.name}: the USDT note at {start:#x} of its section"
-                self.problems.append(BadNote(f"{where} {problem}"))
+                of = f" ({problem.name})" if problem.name else ""
+                where = f"{self._image.name}: the USDT note at {start:#x} of its section{of}"
+                self.problems.append(BadNote(f"{where} {problem}", problem.name))
                 # Its sizes may be damaged, so the next note is searched for.
                 start = _find_note(data, start + 1)
 
@@ -112,18 +113,33 @@ class _Reader:
         if len(content) < _ADDRESSES.size:
             raise BadNote(f"has {len(content)} bytes, too few for a probe")
         site, base, semaphore = _ADDRESSES.unpack_from(content)
+        texts = content[_ADDRESSES.size :]
         moved = 0 if self._base is None or not base else self._base - base
         if not _inside(site + moved, self._code):
             narrow = _NARROW.unpack_from(content)[0]
             if narrow and _inside(narrow, self._code):
-                raise BadNote("has addresses of 32 bits; markerjit is for 64-bit ones")
-            raise BadNote(f"says that its probe is at {site:#x}, which is not code")
+                raise BadNote(
+                    "has addresses of 32 bits; markerjit is for 64-bit ones",
+                    _probe(content[_NARROW.size :]),
+                )
+            raise BadNote(f"says that its probe is at {site:#x}, which is not code", _probe(texts))
         if semaphore and not (
             _inside(semaphore + moved, self._data) and _inside(semaphore + moved + 1, self._data)
         ):
-            raise BadNote(f"says that its semaphore is at {semaphore:#x}, which is not data")
-        provider, name, operands = _texts(content[_ADDRESSES.size :])
+            raise BadNote(
+                f"says that its semaphore is at {semaphore:#x}, which is not data", _probe(texts)
+            )
+        provider, name, operands = _texts(texts)
         return SdtNote(provider, name, site + moved, semaphore and semaphore + moved, operands)
+
+
+def _probe(texts: bytes) -> str:
+    """The probe that these texts name; "" where they name none."""
+    try:
+        provider, name, _ = _texts(texts)
+    except BadNote:
+        return ""
+    return f"{provider}:{name}"
 
 
 def _texts(content: bytes) -> tuple[str, str, str]:

@@ -467,7 +467,7 @@ class Target:
         if name.kind is not NameKind.FUNCTION:
             from markerjit.sites.usdt import matching_usdt
 
-            return matching_usdt(self.usdt().sites, name)
+            return matching_usdt(self.usdt(), name)
         name = self._alone(name)
         entries = self._entries(name)
         if not name.at_return:

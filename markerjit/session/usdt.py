@@ -16,6 +16,7 @@ from markerjit.sites import ProbeName, parse_name
 from markerjit.sites.usdt import (
     UsdtState,
     matching_usdt,
+    problems_of,
     usdt_of_file,
     usdt_states,
 )
@@ -63,11 +64,16 @@ def usdt_of(target: Target, name: ProbeName) -> UsdtView:
     target.check_open()
     with target.memory.watched(), uncollected():
         target.look()
-        sites, problems = target.usdt()
-        if name.text != "*":
-            sites = matching_usdt(sites, name)
+        listed = target.usdt()
+        sites = listed.sites if name.text == "*" else matching_usdt(listed, name)
         states = usdt_states(target.memory.read, sites)
-        return UsdtView(_probes(_as_we_have_them(target, states)), problems)
+        return UsdtView(_probes(_as_we_have_them(target, states)), listed.problems)
+
+
+def usdt_problems_of(target: Target, globs: Sequence[str]) -> tuple[BadNote, ...]:
+    """What is wrong with the notes of the USDT probes that match a glob. Raises TargetGone."""
+    with target.memory.watched():
+        return problems_of(target.usdt(target.look()), globs)
 
 
 def usdt_needs_of(target: Target, globs: Sequence[str]) -> tuple[UsdtNeed, ...]:
@@ -100,10 +106,9 @@ def list_file_usdt(path: str, pattern: str = "*") -> UsdtView:
     check_path("path", path)
     check_text("pattern", pattern)
     name = parse_name(pattern)
-    sites, problems = usdt_of_file(os.fspath(path))
-    if name.text != "*":
-        sites = matching_usdt(sites, name)
-    return UsdtView(_probes(map(UsdtState, sites)), problems)
+    listed = usdt_of_file(os.fspath(path))
+    sites = listed.sites if name.text == "*" else matching_usdt(listed, name)
+    return UsdtView(_probes(map(UsdtState, sites)), listed.problems)
 
 
 def _as_we_have_them(target: Target, states: Iterable[UsdtState]) -> Iterator[UsdtState]:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from markerjit.arguments import check_all, check_flag, check_int, check_pid, check_text
-from markerjit.errors import MarkerError
+from markerjit.errors import BadNote, MarkerError
 from markerjit.model import RemoteAddress, Seccomp, Site
 from markerjit.session.target import Target, as_seccomp
 from markerjit.sites import NameKind, ProbeName, parse_name
@@ -193,15 +193,28 @@ class View:
     def usdt_needs(self, pattern: str) -> tuple[UsdtNeed, ...]:
         """The USDT probes of the pattern that are on in vain, because the program passes them only
         while another one is on, too. The tables of providers know of these."""
-        check_text("pattern", pattern)
-        self._target.check_open()
-        name = parse_name(pattern)
-        globs = [part.name for part in name.parts or (name,) if part.kind is NameKind.USDT]
+        globs = self._usdt_globs(pattern)
         if not globs:
             return ()  # and nothing is imported
         from markerjit.session.usdt import usdt_needs_of
 
         return usdt_needs_of(self._target, globs)
+
+    def usdt_problems(self, pattern: str) -> tuple[BadNote, ...]:
+        """What is wrong with the notes of USDT probes of the pattern, which are left out."""
+        globs = self._usdt_globs(pattern)
+        if not globs:
+            return ()
+        from markerjit.session.usdt import usdt_problems_of
+
+        return usdt_problems_of(self._target, globs)
+
+    def _usdt_globs(self, pattern: str) -> list[str]:
+        """What a pattern says of USDT probes, `provider:name`."""
+        check_text("pattern", pattern)
+        self._target.check_open()
+        name = parse_name(pattern)
+        return [part.name for part in name.parts or (name,) if part.kind is NameKind.USDT]
 
     def functions(self, pattern: str) -> FunctionView:
         """The functions of the process that match a name such as `func:pg_*` or `pg_*`, in all

@@ -125,27 +125,44 @@ def usdt_states(read: Read, sites: Sequence[UsdtSite]) -> list[UsdtState]:
     ]
 
 
-def matching_usdt(sites: Sequence[UsdtSite], name: ProbeName) -> tuple[UsdtSite, ...]:
+def matching_usdt(listed: UsdtSites, name: ProbeName) -> tuple[UsdtSite, ...]:
     """The sites that a name is of: `provider:name`, or a name of any provider's.
 
-    Raises UnknownMarker, with the nearest names, when there are none, and Unsupported for a name
-    that is not of USDT probes.
+    Raises UnknownMarker when there are none: with what is wrong with a note of such a probe, the
+    nearest names, or what is wrong with a file. Raises Unsupported for a name that is not of USDT
+    probes.
     """
     if name.is_plain:
-        return tuple(_matching(sites, name))
+        return tuple(_matching(listed, name))
     from markerjit.sites.selection import chosen
 
-    return chosen(name, partial(_matching, sites))
+    return chosen(name, partial(_matching, listed))
 
 
-def _matching(sites: Sequence[UsdtSite], name: ProbeName) -> Iterable[UsdtSite]:
+def problems_of(listed: UsdtSites, globs: Iterable[str]) -> tuple[BadNote, ...]:
+    """What is wrong with the notes of probes whose names match one of these globs."""
+    globs = tuple(globs)
+    return tuple(
+        problem
+        for problem in listed.problems
+        if isinstance(problem, BadNote) and any(fnmatchcase(problem.name, glob) for glob in globs)
+    )
+
+
+def _matching(listed: UsdtSites, name: ProbeName) -> Iterable[UsdtSite]:
+    sites = listed.sites
     if name.kind not in (NameKind.USDT, NameKind.MARKER) or name.source:
         raise Unsupported(f"'{name}' names {name.kind.value}; a USDT probe is 'provider:name'")
     pattern = name.name if name.kind is NameKind.USDT else f"*:{name.name}"
     names = {site.signature.name for site in sites}
     selected = {probe for probe in names if fnmatchcase(probe, pattern)}
     if not selected:
-        raise UnknownMarker(name.text, nearest(name.text, names), what="USDT probe")
+        notes = problems_of(listed, [pattern])
+        near = () if notes else nearest(name.text, names)
+        files = [problem for problem in listed.problems if isinstance(problem, BadFile)]
+        wrong = next(iter((*notes, *files)), None)
+        advice = f"left out: {wrong}" if wrong else ""
+        raise UnknownMarker(name.text, near, what="USDT probe", advice=advice)
     named = [site for site in sites if site.signature.name in selected]
     if name.object:
         from markerjit.sites.selection import is_of_object

@@ -68,7 +68,6 @@ _RULES = (
     "sites/usdt_listing.py", "sites/usdt_notes.py", "x86/forms.py", "sites/providers",
 )  # fmt: skip
 _TABLE_BYTES = 1 << 20
-_PROBLEMS: tuple[type[BadNote | BadFile], ...] = (BadNote, BadFile)
 _OPERANDS: tuple[type[Operand], ...] = (General, HighByte, Vector, Memory, Static, Constant)
 
 Reads = dict[tuple[int, int], bytes]
@@ -227,9 +226,19 @@ def _entry_of(name: str, tables: str) -> Any:
 def _listing(entry: Any, path: str) -> Listing:
     """The listing that an entry has, of the file at this path. Raises TypeError, ValueError and
     IndexError for what is none."""
-    problems = (_PROBLEMS[kind](f"{path}{of}") for kind, of in entry["problems"])
+    problems = (_problem(f"{path}{of}", *rest) for of, *rest in entry["problems"])
     signatures, operands, columns = entry["listing"]
     return Listing(signatures, operands, columns, tuple(problems))
+
+
+def _problem(text: str, probe: str | None) -> BadNote | BadFile:
+    """What is wrong with a note of a probe, or with a file where there is none. Raises TypeError
+    for what is no name."""
+    if probe is None:
+        return BadFile(text)
+    if not isinstance(probe, str):
+        raise TypeError("a name")
+    return BadNote(text, probe)
 
 
 def _keep(image: NotedImage, name: str, tables: str, listing: Listing) -> str:
@@ -254,7 +263,7 @@ def _keep(image: NotedImage, name: str, tables: str, listing: Listing) -> str:
         "operands": [[_OPERANDS.index(type(each)), *each] for each in listing.operands],
         "notes": [*columns[:_FORM], heads, *columns[_FORM + 1 :]],
         "problems": [
-            [_PROBLEMS.index(type(problem)), str(problem)[len(image.name) :]]
+            [str(problem)[len(image.name) :], getattr(problem, "name", None)]
             for problem in listing.problems
         ],
     }

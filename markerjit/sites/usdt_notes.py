@@ -38,8 +38,9 @@ def list_notes(image: FileImage, providers: Providers) -> Listing:
             if note.provider == OWN_PROVIDER:
                 bodies += 1
                 continue
-            where = f"{image.name}: {note.provider}:{note.name} at {note.site:#x}"
-            problems.append(BadNote(f"{where} {problem}"))
+            probe = f"{note.provider}:{note.name}"
+            where = f"{image.name}: {probe} at {note.site:#x}"
+            problems.append(BadNote(f"{where} {problem}", probe))
     if bodies:
         problems.append(BadNote(
             f"{image.name}: {counted(bodies, 'note')} that marker.h makes for other tools; `list` "

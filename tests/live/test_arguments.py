@@ -170,6 +170,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "View": (markerjit.View, opened),
         "View.usdt": (session.usdt, pattern),
         "View.usdt_needs": (session.usdt_needs, pattern),
+        "View.usdt_problems": (session.usdt_problems, pattern),
         "View.functions": (session.functions, {"pattern": "func:main"}),
         "View.as_reads": (session.as_reads, {"pattern": "func:main", "text": "argc > 1"}),
         "View.sites": (session.sites, pattern),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from functools import partial
@@ -47,9 +48,13 @@ def test_probes_of_a_process_are_listed_with_arguments_and_semaphore(python: int
     done = cli("list", python, "python:function__e*", "--usdt")
 
     assert (done.returncode, done.stderr) == (0, "")
+    (probe,) = facts("list", python, "python:function__e*", "--usdt")["probes"]
+    (site,) = probe["sites"]
+    assert site["operands"].count("@") == 3
     assert done.stdout == (
         "python:function__entry  1 site, semaphore not raised, in python3.11\n"
         "    file: string, function: string, line: int\n"
+        f"    python3.11+{site['offset']:#x}: {site['operands']}\n"
     )
 
 
@@ -75,7 +80,9 @@ def test_probes_of_a_file_fit_into_80_columns() -> None:
     done = cli("list", debian("/usr/lib/postgresql/15/bin/postgres"), "--usdt")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "postgresql:query__start  1 site, in postgres\n    query: string\n" in done.stdout
+    first, fields, site = done.stdout.partition("postgresql:query__start ")[2].splitlines()[:3]
+    assert (first, fields) == (" 1 site, in postgres", "    query: string")
+    assert re.fullmatch(r"    postgres\+0x[0-9a-f]+: 8@\S+", site)
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "semaphore" not in done.stdout
 

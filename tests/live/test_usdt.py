@@ -362,11 +362,21 @@ def test_operand_that_is_not_understood_leaves_out_its_probe_only(tmp_path: Path
         applied = session.enable("made:*")
         view = session.usdt("made:*")
         session.disable("made:*")
+        (problem,) = session.usdt_problems("made:*")
+        none = session.usdt_problems("made:good,func:main")
+        with pytest.raises(markerjit.UnknownMarker, match=r"left out: .*made:bad .* segment"):
+            session.enable("made:bad")
+        switched = cli("on", pid, "made:*")
+        counted = cli("count", pid, "made:*", "--follow", "-d", "0.1s")
 
     assert applied.written
     assert not applied.left_out
     assert [probe.name for probe in view.probes] == ["made:good"]
-    assert any("made:bad" in str(problem) for problem in view.problems)
+    assert problem in view.problems
+    assert (problem.name, none) == ("made:bad", ())
+    left_out = f"markerjit: left out: {problem}\n"
+    assert (switched.returncode, switched.stderr) == (0, left_out)
+    assert left_out in counted.stderr
 
 
 def test_semaphore_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from markerjit.elf import parse_format
-from markerjit.errors import MemoryFault, TargetGone, UnknownMarker, Unsupported
+from markerjit.errors import (
+    BadFile,
+    BadNote,
+    MemoryFault,
+    TargetGone,
+    UnknownMarker,
+    Unsupported,
+)
 from markerjit.memory import ProcessMemory, read_maps
 from markerjit.model import Constant, General, RemoteAddress, UsdtSite
 from markerjit.sites import parse_name
@@ -19,6 +26,7 @@ from markerjit.sites.usdt import (
     UsdtSites,
     UsdtState,
     matching_usdt,
+    problems_of,
     usdt_of_file,
     usdt_of_process,
     usdt_states,
@@ -63,7 +71,7 @@ def of_own(memory: ProcessMemory, path: Path) -> UsdtSites:
 
 
 def only(sites: tuple[UsdtSite, ...], name: str) -> UsdtSite:
-    (site,) = matching_usdt(sites, parse_name(name))
+    (site,) = matching_usdt(UsdtSites(sites, ()), parse_name(name))
     return site
 
 
@@ -257,18 +265,37 @@ def test_file_that_was_replaced_since_it_was_loaded_is_not_believed(
     ],
 )
 def test_pattern_is_of_provider_and_name(made: Path, pattern: str, names: set[str]) -> None:
-    sites = matching_usdt(usdt_of_file(str(made)).sites, parse_name(pattern))
+    sites = matching_usdt(usdt_of_file(str(made)), parse_name(pattern))
 
     assert {site.signature.name for site in sites} == names
 
 
 def test_pattern_that_matches_nothing_names_the_nearest(made: Path) -> None:
-    sites = usdt_of_file(str(made)).sites
+    listed = usdt_of_file(str(made))
 
     with pytest.raises(UnknownMarker, match=r"no USDT probe matches.*did you mean made:one"):
-        matching_usdt(sites, parse_name("made:onee"))
+        matching_usdt(listed, parse_name("made:onee"))
     with pytest.raises(Unsupported, match="names functions"):
-        matching_usdt(sites, parse_name("func:main"))
+        matching_usdt(listed, parse_name("func:main"))
+
+
+def test_pattern_that_matches_only_what_is_left_out_says_why(made: Path) -> None:
+    listed = usdt_of_file(str(made))
+    bad = next(problem for problem in listed.problems if isinstance(problem, BadNote))
+
+    assert bad.name
+    assert problems_of(listed, [bad.name]) == (bad,)
+    for pattern in (bad.name, bad.name.partition(":")[2]):
+        with pytest.raises(UnknownMarker) as refused:
+            matching_usdt(listed, parse_name(pattern))
+        assert str(refused.value).endswith(f"; left out: {bad}")
+
+
+def test_pattern_that_matches_nothing_says_what_is_wrong_with_a_file() -> None:
+    listed = UsdtSites((), (BadFile("x.so: its file was replaced"),))
+
+    with pytest.raises(UnknownMarker, match=r"'a:b'; left out: x\.so: its file was replaced"):
+        matching_usdt(listed, parse_name("a:b"))
 
 
 @pytest.mark.parametrize("path", DEBIAN)

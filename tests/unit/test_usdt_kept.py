@@ -76,7 +76,10 @@ def of_file(path: Path | str) -> tuple[object, list[tuple[type, str]]]:
 
 
 def comparable(listed: UsdtSites) -> tuple[object, list[tuple[type, str]]]:
-    return listed.sites, [(type(problem), str(problem)) for problem in listed.problems]
+    problems = [
+        (type(problem), str(problem), getattr(problem, "name", None)) for problem in listed.problems
+    ]
+    return listed.sites, problems
 
 
 def entry_of(cache: Path) -> Path:
@@ -224,7 +227,8 @@ def test_damaged_entry_is_not_believed_and_is_written_again(
         for key in ("rules", "tables", "size", "reads", "digest", "signatures", "operands", "notes")
         for value in (None, "", -1, [], [[1]], [["x", 1]], {}, 1 << 70)
         if (key, value) != ("tables", "")  # which is what it says
-    ],
+    ]
+    + [("problems", value) for value in (None, -1, [[1]], [["x", 1]], [["x", "y", 1]])],
 )
 def test_entry_that_nobody_has_written_harms_nothing(
     made: Path, cache: Path, reads: list[str], key: str, value: object
@@ -463,4 +467,4 @@ def test_headers_of_sections_that_lie_end_in_a_sentence_or_nothing(made: Path) -
                 listed = of_file(made)
             except MarkerError:
                 continue
-            assert all(text.startswith(str(made)) for _, text in listed[1])
+            assert all(text.startswith(str(made)) for _, text, _ in listed[1])
