@@ -95,7 +95,7 @@ class Follower:
         if read_status(pid).seccomp:
             # Following makes no system call in it. But a sleep that a stop has interrupted goes on
             # by restart_syscall, and its children are stopped whenever they take a signal.
-            Filters(pid, lambda: NEEDED).check(set())
+            Filters(pid, lambda: NEEDED, can_trust=False).check(set())
         with ProcessMemory(pid, why_not=why_not) as memory:
             report = native.Report()
             target = native.NativeTarget(

@@ -84,13 +84,12 @@ class Thread(NamedTuple):
 
 
 class CallFailed(MarkerError):
-    """A system call made in the target failed. `results` are those of the earlier calls."""
+    """A system call made in the target, of this pid if it is another process, failed. `results` are
+    those of the earlier calls."""
 
-    def __init__(self, call: Call, error: int, results: list[int]) -> None:
-        super().__init__(
-            f"{call.name} failed in the target: {os.strerror(error)}; markerjit doctor PID may "
-            "know the reason"
-        )
+    def __init__(self, call: Call, error: int, results: list[int], pid: int = 0) -> None:
+        advice = f"; markerjit doctor {pid} may know the reason" if pid else ""
+        super().__init__(f"{call.name} failed in the target: {os.strerror(error)}{advice}")
         self.call = call
         self.error = error
         self.results = results
@@ -146,7 +145,8 @@ class BorrowedThread:
             )
         results = [call.result for call in prepared]
         if status == native.CALL_FAILED:
-            raise CallFailed(calls[report.index], report.error, results[: report.index])
+            earlier = results[: report.index]
+            raise CallFailed(calls[report.index], report.error, earlier, self._target.pid)
         if status != native.OK:
             for call, result in zip(calls, results, strict=True):
                 if call.number == native.GROW_MEMFD and result >= 0:

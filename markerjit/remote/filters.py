@@ -33,6 +33,10 @@ _WAY_ROUND = (
     "start the program without the filter (systemd: SystemCallFilter=, containers: "
     "seccomp=unconfined), or switch its markers from inside, see markerjit/probes.h"
 )
+_TRUST = (
+    "give --seccomp trust-errno if you know that its filters answer with an error and never kill"
+)
+_NO_TRUST = "which is needed to follow it, also with --seccomp trust-errno"
 
 
 class NeededCall(NamedTuple):
@@ -56,14 +60,20 @@ class NeededCall(NamedTuple):
 class Filters:
     """The filters of the threads of one process. With `trust` we assume that a filter answers a
     forbidden call with an error and never kills. Filters that can be read are checked all the
-    same."""
+    same. `can_trust`: whether that is possible at all, for what is said where they cannot be."""
 
     def __init__(
-        self, pid: int, needed: Callable[[], tuple[NeededCall, ...]], *, trust: bool = False
+        self,
+        pid: int,
+        needed: Callable[[], tuple[NeededCall, ...]],
+        *,
+        trust: bool = False,
+        can_trust: bool = True,
     ) -> None:
         self._pid = pid
         self._needed = needed
         self._trust = trust
+        self._remedy = _TRUST if can_trust else _NO_TRUST
         self._allowed: set[Filtered] = set()
 
     def check(self, plain: set[int]) -> None:
@@ -113,8 +123,7 @@ class Filters:
             raise Unsupported(
                 f"{subject} runs under seccomp (mode 2): {error}, and a filter may kill the "
                 f"process at the first system call made for us; run markerjit as root outside of "
-                f"containers, {_WAY_ROUND}; or --seccomp trust-errno if you know that its filters "
-                "answer with an error and never kill"
+                f"containers, {self._remedy}, {_WAY_ROUND}"
             ) from None
         if len(filters) != thread.filters and thread.counted:
             raise Refused(

@@ -401,7 +401,11 @@ def test_filters_that_cannot_be_read_are_refused_with_the_way_round(start: Start
     with start(container_filter()) as program:
         refused = without_right("on", program.pid, "filtered")
         doctor = without_right("doctor", program.pid)
+        trusting = "--seccomp", "trust-errno"
+        followed = without_right("trace", "--follow", program.pid, "filtered", *trusting)
 
+        one_line(followed, "cannot be read .* needed to follow it, also with --seccomp trust-errno")
+        assert "way round: run markerjit as root outside of containers, give" in doctor.stdout
         one_line(refused, "cannot be read without CAP_SYS_ADMIN.*--seccomp trust-errno")
         assert re.search("wall +seccomp .*cannot be read", doctor.stdout)
         assert program.answers()
