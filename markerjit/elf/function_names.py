@@ -8,11 +8,21 @@ Authority: System V gABI, chapter 4 (sections, string and symbol table).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+
 import numpy as np
 from numpy.typing import NDArray
 
 from markerjit.elf.image import MAX_ADDRESS, FileImage
-from markerjit.elf.sections import SHT_DYNSYM, SHT_SYMTAB, read_sections, section_bytes
+from markerjit.elf.sections import (
+    SHT_DYNSYM,
+    SHT_SYMTAB,
+    Section,
+    read_sections,
+    section_bytes,
+)
 from markerjit.errors import BadFile
 from markerjit.tuples import NamedTuple
 
@@ -24,6 +34,11 @@ _SYMBOL = np.dtype(
 )
 _NOTYPE, _FUNC, _IFUNC = 0, 2, 10
 _LOCAL = 0
+_OF_CXX = "_Z"
+"""How a symbol begins that has types in it."""
+_KEPT, _MOST_KEPT = 8, 4 << 20
+"""Of so many objects names are kept, where their tables are no larger: a command asks for the same
+C library once for each name of a list."""
 
 
 class FunctionNames(NamedTuple):
@@ -34,6 +49,8 @@ class FunctionNames(NamedTuple):
     labels     the addresses of symbols without a type, which may be code in assembly
     linkage    the bounds of procedure linkage tables, whose stubs are no functions
     local      the addresses of functions that no other object can name
+    addresses  by name, the addresses of functions that have it
+    of_cxx     the addresses of functions that have a name which may be spelled in other ways
     """
 
     names: dict[int, tuple[str, ...]]
@@ -41,6 +58,8 @@ class FunctionNames(NamedTuple):
     labels: frozenset[int]
     linkage: tuple[range, ...]
     local: frozenset[int] = frozenset()
+    addresses: Mapping[str, Sequence[int]] = MappingProxyType({})
+    of_cxx: frozenset[int] = frozenset()
 
     def is_linkage(self, address: int) -> bool:
         """Whether this is in a linkage table, whose stubs lead to it and to other objects."""
@@ -54,26 +73,38 @@ class FunctionNames(NamedTuple):
 
 
 def function_names(image: FileImage) -> FunctionNames:
-    """What can be read of an object without sections, or with damaged sections."""
-    names: dict[int, tuple[str, ...]] = {}
-    resolvers: set[int] = set()
-    labels: set[int] = set()
-    linkage: list[range] = []
-    shared: set[int] = set()
+    """What can be read of an object without sections, or with damaged sections. It is shared by
+    those that ask: nobody changes it."""
     try:
         sections = read_sections(image)
     except BadFile:
         sections = ()
+    linkage = tuple(
+        range(section.address, section.address + section.size)
+        for section in sections
+        if section.name.startswith(b".plt")
+    )
+    tables = tuple(_tables(image, sections))
+    is_small = sum(len(table) + len(strings) for table, strings in tables) <= _MOST_KEPT
+    return (_kept_names if is_small else _names)(tables, linkage)
+
+
+def _tables(image: FileImage, sections: Sequence[Section]) -> Iterator[tuple[bytes, bytes]]:
+    """The tables of symbols, each with its strings."""
     for section in sections:
-        if section.name.startswith(b".plt"):
-            linkage.append(range(section.address, section.address + section.size))
-        if section.type not in (SHT_SYMTAB, SHT_DYNSYM) or section.link >= len(sections):
-            continue
-        try:
-            table = section_bytes(image, section)
-            strings = section_bytes(image, sections[section.link])
-        except BadFile:
-            continue
+        if section.type in (SHT_SYMTAB, SHT_DYNSYM) and section.link < len(sections):
+            try:
+                yield section_bytes(image, section), section_bytes(image, sections[section.link])
+            except BadFile:
+                continue
+
+
+def _names(tables: Sequence[tuple[bytes, bytes]], linkage: tuple[range, ...]) -> FunctionNames:
+    names: dict[int, tuple[str, ...]] = {}
+    resolvers: set[int] = set()
+    labels: set[int] = set()
+    shared: set[int] = set()
+    for table, strings in tables:
         symbols = np.frombuffer(table, _SYMBOL, len(table) // _SYMBOL.itemsize)
         symbols = symbols[(symbols["section"] > 0) & (symbols["section"] < 0xFF00)]
         symbols = symbols[symbols["value"] < MAX_ADDRESS]
@@ -88,10 +119,22 @@ def function_names(image: FileImage) -> FunctionNames:
                 names[value] = (text,) if text else ()
             elif text and text not in known:
                 names[value] = (*known, text)
+    addresses: dict[str, list[int]] = {}
+    for address, texts in names.items():
+        for text in texts:
+            addresses.setdefault(text, []).append(address)
     return FunctionNames(
         names,
         frozenset(resolvers),
         frozenset(labels),
-        tuple(linkage),
+        linkage,
         frozenset(names.keys() - shared),
-    )
+        addresses,
+        frozenset(
+            address for text, each in addresses.items() if text.startswith(_OF_CXX)
+            for address in each
+        ),
+    )  # fmt: skip
+
+
+_kept_names = lru_cache(_KEPT)(_names)

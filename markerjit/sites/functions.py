@@ -30,7 +30,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from markerjit.elf import FileImage, Read
-from markerjit.elf.function_names import function_names
+from markerjit.elf.function_names import FunctionNames, function_names
 from markerjit.elf.functions import OF_GO, Functions, NoFunctions
 from markerjit.elf.heads import heads_of
 from markerjit.elf.prototypes import Prototype, Prototypes, has_reader, prototypes_of
@@ -54,7 +54,7 @@ from markerjit.sites.discover import mapped_images
 from markerjit.sites.mapped_files import file_of
 from markerjit.sites.names import PREFIX, SUFFIX, NameKind, ProbeName, nearest
 from markerjit.sites.operands import shown
-from markerjit.sites.selection import is_named, is_of_object
+from markerjit.sites.selection import is_glob, is_named, is_of_object
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import CALL, ENDBR64, FUNCTION, NEAR_LENGTH, TAIL_CALL, function_form
 
@@ -432,6 +432,14 @@ def _described(prototype: Prototype | None) -> tuple[Signature, Recipe]:
     return signature, Recipe(operands, " ".join(map(shown, operands)))
 
 
+def _may_have(glob: str, symbols: FunctionNames) -> Collection[int]:
+    """The addresses of functions of which a glob may be: of a name as it stands, those that have
+    it, and those of C++, whose names may be spelled so."""
+    if is_glob(glob):
+        return symbols.names
+    return symbols.of_cxx.union(symbols.addresses.get(glob, ()))
+
+
 class _Finder:
     """The functions of a name, of one object after the other."""
 
@@ -455,7 +463,7 @@ class _Finder:
         chosen = {text for address in symbols.resolvers for text in symbols.names.get(address, ())}
         glob = self._name.name
         entries: list[int] = []
-        for address in sorted(symbols.names):
+        for address in sorted(_may_have(glob, symbols)):
             matching = [text for text in symbols.names[address] if is_named(glob, text)]
             if not matching:
                 continue

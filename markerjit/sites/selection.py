@@ -101,8 +101,8 @@ class _Excluded:
         self._by_symbol: defaultdict[str, list[ProbeName]] = defaultdict(list)
         self._others: list[ProbeName] = []
         for name in names:
-            is_glob = name.kind is not NameKind.FUNCTION or _WILD & set(name.name)
-            (self._others if is_glob else self._by_symbol[name.name]).append(name)
+            is_symbol = name.kind is NameKind.FUNCTION and not is_glob(name.name)
+            (self._by_symbol[name.name] if is_symbol else self._others).append(name)
 
     def near(self, event: str) -> Sequence[ProbeName]:
         """The names that the event may have: patterns, and those with its function. Most of
@@ -174,6 +174,11 @@ def is_call(name: ProbeName, event: str) -> bool:
 def is_of(name: ProbeName, symbol: str, path: str) -> bool:
     """Whether a name is that of a function, by this symbol of it, in the object with this path."""
     return is_of_object(name.object, path) and is_named(name.name, symbol)
+
+
+def is_glob(text: str) -> bool:
+    """Whether a name may be that of other symbols than itself. One of C++ may look like a glob."""
+    return not _WILD.isdisjoint(text)
 
 
 def is_named(glob: str, symbol: str) -> bool:

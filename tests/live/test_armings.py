@@ -13,7 +13,7 @@ from tests.whole.programs import Bash
 pytestmark = pytest.mark.live
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(8, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [2, pytest.param(8, marks=pytest.mark.long)])
 def test_functions_are_armed_again_and_again_in_a_program_at_work(times: int) -> None:
     armings = arm(Bash(), times, "[a-e]*")
 

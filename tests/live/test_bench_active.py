@@ -49,7 +49,7 @@ CHILDREN = {"crew", "tracer", "gdb"}
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
     """A short run, and the file with its samples."""
     path = tmp_path_factory.mktemp("bench") / "a.json"
-    done = cli("bench", "active", "--seconds", "1", "--layouts", "1", "--json", path,
+    done = cli("bench", "active", "--seconds", "0.3", "--layouts", "1", "--json", path,
                "--html", path.with_suffix(".html"))  # fmt: skip
     return done, path
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.live
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
     """A short run, and the file with its samples."""
     path = tmp_path_factory.mktemp("bench") / "a.json"
-    done = cli("bench", "dormant", "--seconds", "1", "--parts", "0", "--layouts", "1",
+    done = cli("bench", "dormant", "--seconds", "0.3", "--parts", "0", "--layouts", "1",
                "--json", path, "--html", path.with_suffix(".html"))  # fmt: skip
     return done, path
 

@@ -9,6 +9,7 @@ import pytest
 
 import markerjit
 from markerjit import Mode
+from tests.support.choice import spacing
 from tests.support.commands import cli, facts, one_line
 from tests.support.processes import text_of
 
@@ -117,7 +118,7 @@ def test_calls_of_threads_at_full_speed_are_switched_again_and_again(target: Cal
     program.command("resume")
 
     with markerjit.attach(program.pid) as session:
-        for _ in range(100):
+        for _ in range(100 // spacing(3)):
             session.enable(spun)
             session.disable(spun)
         program.command("pause")

@@ -14,6 +14,7 @@ import pytest
 
 import markerjit
 from markerjit import Mode
+from tests.support.choice import spacing
 from tests.support.commands import ENVIRONMENT, cli
 from tests.support.native_calls import BORROW, WRITE, just_after, just_before
 from tests.support.processes import text_of
@@ -38,7 +39,7 @@ def test_threads_that_are_born_while_others_are_stopped_run_the_right_code(
 
     program.command("resume")
     with markerjit.attach(program.pid) as session:
-        for turn in range(100):
+        for turn in range(100 // spacing(3)):
             session.enable("*", mode=mode, probe=("count", "record")[turn % 2])
             session.disable("*")
         session.enable("*", mode=mode)
@@ -49,7 +50,7 @@ def test_threads_that_are_born_while_others_are_stopped_run_the_right_code(
         (status,) = session.statistics()
 
     assert status.total == counts["evaluated"] > 0
-    assert counts["births"] > 100
+    assert counts["births"] > 100 // spacing(2)
     assert text_of(program.pid) == text
 
 

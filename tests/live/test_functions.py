@@ -11,6 +11,7 @@ import pytest
 import markerjit
 from markerjit import Mode
 from tests.support.c_probes import values
+from tests.support.choice import spacing
 from tests.support.code_bytes import code_of
 from tests.support.commands import ENVIRONMENT, cli, facts, one_line, running
 from tests.support.timing import HANG_S, Limited, wait_until
@@ -109,7 +110,7 @@ def test_function_that_runs_at_full_speed_is_switched_again_and_again(target: Ca
     program.command("resume")
 
     with markerjit.attach(program.pid) as session:
-        for _ in range(100):
+        for _ in range(100 // spacing(3)):
             session.enable("func:spun")
             session.disable("func:spun")
         program.command("pause")

@@ -164,8 +164,6 @@ def test_summary_says_how_much_rings_grew(target: Callable, as_json: bool) -> No
 def test_rings_that_may_not_grow_do_not(target: Callable) -> None:
     program = target("truth_threads", "2", "--spin")
 
-    done = cli(
-        "trace", program.pid, "truth_loop", "--events", 100_000, "--ring-growth", 0, "--json"
-    )
+    done = cli("trace", program.pid, "truth_loop", "--events", 50_000, "--ring-growth", 0, "--json")
 
     assert "grown" not in json.loads(done.stdout.splitlines()[-1])["summary"]

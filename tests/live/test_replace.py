@@ -171,7 +171,7 @@ def test_recursion_of_the_old_function_comes_to_the_new_one(
     assert results == [0, 10, 110, 500]
 
 
-@pytest.mark.parametrize("times", [5, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [3, pytest.param(30, marks=pytest.mark.long)])
 def test_replaced_and_reverted_again_and_again_under_load(
     target: Callable, new: Callable, times: int
 ) -> None:

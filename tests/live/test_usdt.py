@@ -15,6 +15,7 @@ from markerjit.elf import FileImage
 from markerjit.session import openings
 from markerjit.spans import Code
 from tests.support.c_probes import values
+from tests.support.choice import spacing
 from tests.support.code_bytes import code_of
 from tests.support.commands import cli, facts, one_line
 from tests.support.pictures import rows
@@ -121,7 +122,7 @@ def test_thread_at_full_speed_is_switched_again_and_again(target: Callable) -> N
     program.command("resume")
 
     with markerjit.attach(program.pid) as session:
-        for _ in range(100):
+        for _ in range(100 // spacing(3)):
             session.enable("truth:spin")
             session.disable("truth:spin")
         session.enable("truth:spin")

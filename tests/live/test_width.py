@@ -99,7 +99,7 @@ def test_commands_have_room_on_a_terminal_and_are_plain_in_a_pipe(
     assert len(cli("read", path).stdout.splitlines()) >= 50
     assert "key" in cli("count", server.pid, "kv_store", "--by", "key", "-d", "200ms").stdout
 
-    for words in share([*looks(server, path)], 2, 0):
+    for words in share([*looks(server, path)], 3, 0):
         check(words)
     for words in changes(server, tmp_path / "b.jsonl"):
         check(words)
