@@ -22,7 +22,7 @@ from tests.support.pictures import check_whole, in_picture, rows
 from tests.support.programs import Target
 from tests.support.timing import wait_until
 
-pytestmark = pytest.mark.user
+pytestmark = pytest.mark.also_user
 
 Picture = Any
 OWN_RINGS = pytest.mark.parametrize("rseq", ["1", "0"], ids=["own rings", "shared rings"])
@@ -47,6 +47,7 @@ def kept(picture: Picture) -> dict[str, tuple[int, int, int]]:
 # ---- pictures ----------------------------------------------------------------------------------
 
 
+@pytest.mark.user
 def test_every_picture_of_a_running_program_is_whole_and_in_order(target: Callable) -> None:
     program = target("truth_threads", "3", "--rate", "30000")
 
@@ -219,6 +220,7 @@ def test_markers_join_a_flight_that_is_on(target: Callable) -> None:
     assert sums == {"truth_mode": 12, "truth_spin": spins}
 
 
+@pytest.mark.user
 def test_child_of_a_fork_records_nothing(target: Callable) -> None:
     program = target("truth_fork")
 
@@ -329,6 +331,7 @@ def test_what_a_flight_recorder_left_is_not_resumed(target: Callable) -> None:
     assert stream.statistics() == (4, 0, 0, 0, ())
 
 
+@pytest.mark.user
 def test_rings_of_a_dead_program_are_read_to_the_last_event(
     target: Callable, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from tests.support.native_calls import BORROW, WRITE, just_after, just_before
 from tests.support.processes import text_of
 from tests.support.timing import HANG_S, Limited, wait_until, within
 
-pytestmark = pytest.mark.user
+pytestmark = pytest.mark.also_user
 
 MODES = [Mode.JUMP, Mode.INT3]
 in_both_modes = pytest.mark.parametrize("mode", MODES)
@@ -54,6 +54,7 @@ def test_threads_that_are_born_while_others_are_stopped_run_the_right_code(
     assert text_of(program.pid) == text
 
 
+@pytest.mark.user
 @in_both_modes
 def test_storm_of_births_is_traced_to_the_last_thread(target: Callable, mode: Mode) -> None:
     program = target("truth_storm", "3")
@@ -97,6 +98,7 @@ def descriptor_slots(pid: int) -> int:
     return int(Path(f"/proc/{pid}/status").read_text().split("FDSize:")[1].split()[0])
 
 
+@pytest.mark.user
 @in_both_modes
 def test_program_that_closes_what_it_does_not_know_is_traced_on(
     target: Callable, mode: Mode
@@ -197,6 +199,7 @@ def test_program_that_closed_our_descriptor_records_in_other_ways_too(
 # ---- rights -------------------------------------------------------------------------------------
 
 
+@pytest.mark.user
 @in_both_modes
 def test_program_that_is_not_to_be_dumped_is_traced_by_root(target: Callable, mode: Mode) -> None:
     if os.getuid():
@@ -237,6 +240,7 @@ def by_a_user(rehearsal: int, *args: object) -> subprocess.CompletedProcess[str]
     )  # fmt: skip
 
 
+@pytest.mark.user
 def test_user_is_told_why_a_program_of_its_own_may_not_be_looked_at(target: Callable) -> None:
     program, rehearsal = target("truth_process"), target("truth_process")
 
@@ -309,6 +313,7 @@ def test_program_that_has_the_pid_of_one_that_ended_is_not_taken_for_it(
     assert heir.ask("counts")["truth_loop"] > 0
 
 
+@pytest.mark.user
 @pytest.mark.parametrize("call", [WRITE, BORROW])
 def test_heir_to_the_pid_is_not_touched_when_it_comes_between_plan_and_write(
     target: Callable,

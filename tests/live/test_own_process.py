@@ -22,7 +22,7 @@ from tests.support.programs import ROOT
 from tests.support.server import Client
 from tests.support.timing import HANG_S, Limited, joined
 
-pytestmark = pytest.mark.user
+pytestmark = pytest.mark.also_user
 
 MODES = ["jump", "nop", "pointer", "immediate", "sentinel"]
 
@@ -98,6 +98,7 @@ def run_own(library: Path, body: str) -> None:
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
+@pytest.mark.user
 @pytest.mark.parametrize("mode", MODES)
 def test_events_of_our_own_library_are_what_it_was_called_with(
     libraries: dict[str, Path], mode: str
@@ -119,6 +120,7 @@ def test_events_of_our_own_library_are_what_it_was_called_with(
     )
 
 
+@pytest.mark.user
 def test_a_switch_of_our_own_markers_asks_nothing_that_is_about_a_stop(
     libraries: dict[str, Path],
 ) -> None:
@@ -227,6 +229,7 @@ def test_arguments_are_evaluated_only_while_the_marker_is_on(
     )
 
 
+@pytest.mark.user
 @pytest.mark.parametrize("mode", ["jump", "nop"])
 def test_breakpoints_work_in_our_own_process_and_leave_ours_alone(
     libraries: dict[str, Path], mode: str
@@ -300,6 +303,7 @@ def test_every_event_of_our_own_threads_is_seen_or_counted_as_lost(
     )
 
 
+@pytest.mark.user
 def test_foreign_sites_of_our_own_process_are_switched_by_another_process(
     libraries: dict[str, Path],
 ) -> None:
@@ -330,6 +334,7 @@ def test_foreign_sites_of_our_own_process_are_switched_by_another_process(
     )
 
 
+@pytest.mark.user
 def test_a_thread_may_not_trace_another_one_of_its_process() -> None:
     """So nothing stops all others here, which an opening of several instructions needs."""
     import ctypes
@@ -373,6 +378,7 @@ def test_process_without_markers_says_so() -> None:
     assert "NoMarkers" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.user
 def test_library_that_comes_into_a_process_without_markers_is_seen(build: Path) -> None:
     """A session is open before there is anything to switch."""
     program = (

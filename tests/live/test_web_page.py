@@ -387,7 +387,10 @@ def test_lab_is_predicted_run_explained_and_accessible(
         seen.shows("#title", r"^\(c\)")
 
 
-@pytest.mark.parametrize(("scheme", "size"), [("light", LAPTOP), ("dark", PHONE)])
+@pytest.mark.parametrize(
+    ("scheme", "size"),
+    [("light", LAPTOP), pytest.param("dark", PHONE, marks=pytest.mark.long)],
+)
 def test_measured_costs_are_bars_with_figures(
     chromium, lab: Served, scheme: str, size: tuple[int, int]
 ) -> None:
