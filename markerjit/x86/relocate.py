@@ -499,7 +499,8 @@ def _near_call(move: _Move, branch_target: int, prefixes: bytes) -> _Copy:
     insn = move.insn
     wide = insn.bytes[len(prefixes)] in _REX and insn.bytes[len(prefixes)] & _REX_W
     # The linker pads calls of __tls_get_addr with 66; AMD would cut rip without REX.W.
-    allowed = _HINTS | {0x66} if wide else _HINTS
+    # It makes a call by a word of the GOT a direct one, with 67 before it (psABI, B.2).
+    allowed = _HINTS | {_ADDRESS_SIZE} | ({0x66} if wide else set())
     if not allowed >= set(prefixes):
         return Obstacle.PREFIX
     jump_at = move.target + len(_PUSH_NEXT) + 4

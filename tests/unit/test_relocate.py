@@ -131,6 +131,7 @@ def test_branches_by_rcx_step_over_a_jump(code: str, name: str, length: int) -> 
     [
         ("e810000000", "jmp 0x401015"),
         ("666648e810000000", "jmp 0x401018"),  # of __tls_get_addr, as linkers write it
+        ("67e810000000", "jmp 0x401016"),  # of a word of the GOT, made direct by the linker
         ("ffd0", "jmp rax"),
         ("41ffd3", "jmp r11"),
         ("ff10", "jmp qword ptr [rax]"),
