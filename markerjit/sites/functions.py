@@ -71,6 +71,7 @@ REGISTERS = Recipe(GENERAL, "rdi rsi rdx rcx r8 r9")
 _WITH_ARGUMENTS = (FUNCTION, CALL, TAIL_CALL)
 _OF_GO = "runtime.main"
 """A function of each program of Go, whose name is there where symbols were not stripped."""
+_LACKS_BOTH = "has neither symbols nor .eh_frame_hdr, the table of functions"
 COLD = ".cold"
 """Behind the name of a part that a compiler has split off: nobody calls it."""
 _AT = "+0x"
@@ -329,6 +330,11 @@ class NamedFunctions:
         except NoFunctions:
             return None
 
+    @property
+    def has_bounds(self) -> bool:
+        """Whether the object has a table of its functions."""
+        return self._bounds is not None
+
     def names_of(self, entry: int) -> tuple[str, ...]:
         """The names of the function that is entered here: its symbols, or else its file and
         address; none where no function begins."""
@@ -455,7 +461,7 @@ class _Finder:
         self._resolvers: list[str] = []
         self._others: list[set[str]] = []
         self._nameless: Counter[str] = Counter()
-        self._of_go: list[str] = []
+        self._nothing_known: list[str] = []
 
     def add(self, image: FileImage, mapped: MappedObject) -> None:
         functions = NamedFunctions(image, mapped)
@@ -477,7 +483,9 @@ class _Finder:
         if not self._sites:
             texts = {text for names in symbols.names.values() for text in names}
             if _OF_GO not in texts and is_go(image):
-                self._of_go.append(functions.file)
+                self._nothing_known.append(f"{functions.file} {OF_GO}")
+            elif not texts and not functions.has_bounds:
+                self._nothing_known.append(f"{functions.file} {_LACKS_BOTH}")
             self._others.append(texts)
         leaves_out = bool(symbols.names)
         if self._name.name != ALL:
@@ -496,8 +504,8 @@ class _Finder:
             if not self._others and not entries.problems:
                 _refuse_object(self._name, self._files)
             advice, others = nameless_words(entries.nameless), self._others
-            if self._of_go:  # whose names nobody has
-                advice, others = f"{self._of_go[0]} {OF_GO}", []
+            if self._nothing_known:
+                advice, others = self._nothing_known[0], []
             _refuse(self._name, entries, others, advice)
         return entries
 

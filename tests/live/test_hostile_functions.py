@@ -301,6 +301,9 @@ def test_static_program_without_a_table_of_functions_says_how_it_gets_one(
 
     refused = cli("count", "func:write", "--", tmp_path / "writes")
     one_line(refused, "with -static has one with -Wl,--eh-frame-hdr")
+    subprocess.run(["strip", "-o", tmp_path / "stripped", tmp_path / "writes"], check=True)
+    refused = cli("list", tmp_path / "stripped", "func:write")
+    one_line(refused, "stripped has neither symbols nor .eh_frame_hdr, the table of functions")
     subprocess.run([*command, "-Wl,--eh-frame-hdr"], check=True)
 
     counted = cli("count", "func:write", "--", tmp_path / "writes")
