@@ -84,11 +84,12 @@ class Remarks:
         self._failed = self._missed = 0
         self._seen: set[markerjit.Session] = set()
         self._said: set[str] = set()
+        self._reasons: dict[str, int] = {}
 
     def print_new(self) -> None:
         """Say what is new."""
         failed, missed = self._programs.failed, self._programs.missed
-        targets.print_failed(failed[self._failed :])
+        targets.print_failed(failed[self._failed :], self._reasons)
         for sentence in missed[self._missed :]:
             output.say(f"markerjit: {sentence}", error=True)
         self._failed, self._missed = len(failed), len(missed)

@@ -4,6 +4,7 @@ name, or options such as --user. The lists that one command prints of several pr
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,6 +26,10 @@ _CRITERIA = {
     "container": ("ID", "all in this container of Docker, podman or Kubernetes"),
     "user": ("NAME", "all of this user (default: yours; for root, everybody's)"),
 }
+
+
+_PIDS = 8
+"""Of those that are left out for one reason, as many as a line names."""
 
 
 class Chosen(NamedTuple):
@@ -107,10 +112,23 @@ def print_workers(processes: Chosen, views: Iterable[markerjit.Session]) -> None
             )
 
 
-def print_failed(failed: Iterable[markerjit.Failed]) -> None:
-    """Say on standard error which processes were left out, and why."""
+def print_failed(failed: Iterable[markerjit.Failed], reasons: dict[str, int] | None = None) -> None:
+    """Say on standard error which processes were left out, and why: a reason once. `reasons` has
+    those that were said before, each with its process, and gets the new ones."""
+    reasons = {} if reasons is None else reasons
+    alike: dict[int, list[int]] = {}
     for process in failed:
-        output.say(f"markerjit: left out: {process.sentence}", error=True)
+        reason = re.sub(rf"\b{process.pid}\b", "", process.sentence)
+        if reason in reasons:
+            alike.setdefault(reasons[reason], []).append(process.pid)
+        else:
+            reasons[reason] = process.pid
+            output.say(f"markerjit: left out: {process.sentence}", error=True)
+    for first, pids in alike.items():
+        noun = "process" if len(pids) == 1 else "processes"
+        listed = ", ".join(map(str, pids[:_PIDS]))
+        more = f" and {len(pids) - _PIDS:,} more" if len(pids) > _PIDS else ""
+        output.say(f"markerjit: left out like process {first}: {noun} {listed}{more}", error=True)
 
 
 def print_documents(

@@ -253,6 +253,19 @@ def test_process_that_is_left_out_is_named_and_the_exit_code_says_so(
     )
 
 
+def test_reason_of_many_processes_that_are_left_out_is_said_once(target: Start) -> None:
+    (pid,) = pids_of(family(target, 1))
+    others = ", ".join(str(NOBODY + number) for number in range(1, 9))
+
+    few = cli("status", comma([NOBODY, NOBODY + 1, pid]))
+    many = cli("status", comma([*range(NOBODY, NOBODY + 12), pid]))
+
+    first = f"markerjit: left out: process {NOBODY}: no process {NOBODY}; has it ended?\n"
+    like = f"markerjit: left out like process {NOBODY}:"
+    assert few.stderr == f"{first}{like} process {NOBODY + 1}\n"
+    assert many.stderr == f"{first}{like} processes {others} and 3 more\n"
+
+
 def test_name_means_all_processes_of_a_program(named: list[Target], own_name: Path) -> None:
     pids = sorted(pids_of(named))
     for arguments in (
