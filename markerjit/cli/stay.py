@@ -188,12 +188,14 @@ def _say_begin(
 
 def _rest(options: argparse.Namespace, pids: Sequence[int]) -> str:
     """What comes later, and until when."""
-    if options.new:
-        return "others are waited for until Ctrl-C"
-    if options.program:
+    if options.program and options.duration is None:
         return "what the program starts is followed until all of it has ended"
+    until = "until Ctrl-C" if options.duration is None else f"for {options.duration:g} s"
+    if options.new:
+        return f"others are awaited {until}"
     they = f"process {pids[0]} starts" if len(pids) == 1 else "they start"
-    return f"what {they} is followed until Ctrl-C"
+    they = "the program starts" if options.program else they
+    return f"what {they} is followed {until}"
 
 
 def _print_end(stayed: Stayed, pattern: str) -> None:

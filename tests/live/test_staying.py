@@ -88,6 +88,22 @@ def test_what_stays_on_is_switched_off_by_the_command_that_is_said(target: Calla
     assert not is_on(program.pid)
 
 
+@pytest.mark.parametrize(
+    ("option", "sentence"), [("--follow", "followed for 0.1 s"), ("--new", "awaited for 0.1 s")]
+)
+def test_time_after_which_the_command_ends_is_said_at_the_beginning(
+    target: Callable, option: str, sentence: str
+) -> None:
+    program = target("truth_follow")
+    which = [program.pid] if option == "--follow" else ["--exe", program.path]
+
+    done = cli("on", option, *which, "truth_follow", "-d", "0.1s", "--off-at-end")
+
+    assert f"; {'what' if option == '--follow' else 'others'} " in done.stderr
+    assert f"{sentence}\n" in done.stderr
+    assert "until" not in done.stderr
+
+
 def test_family_is_switched_off_at_the_end_where_that_is_asked_for(target: Callable) -> None:
     program = target("truth_follow")
 
