@@ -41,12 +41,25 @@ _OUTPUT_ERRORS = (
 """Numbers of errors of a write that has no room, or no reader at the other end."""
 
 
+class _NoDataFrames:
+    """A finder of modules that refuses pandas. Where it is installed, pyarrow would import it to
+    see whether what it is given is a data frame. No command has one, and it takes longer than all
+    else that a command imports."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Raises ModuleNotFoundError."""
+        if name == "pandas":
+            raise ModuleNotFoundError("no command makes data frames", name=name)
+
+
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """The entry point of the command."""
     from markerjit.cli import signals
 
     signals.end_at_once()  # first, because imports take most of a short command's time
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
+    sys.meta_path.insert(0, _NoDataFrames)
     code = _prepare_output() or run(argv)
     gc.freeze()  # else the interpreter looks for cycles in all that was imported before it ends
     sys.exit(code)

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.commands import python
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 SLOW = {"capstone", "numpy", "psutil", "elftools", "keystone", "dataclasses", "inspect"}
 OPINION, ASSEMBLING = "markerjit.x86.opinion", "markerjit.x86.encoding"
@@ -240,6 +242,20 @@ def test_trace_assembles_once_and_needs_numpy_only(target: Target, tmp_path: Pat
     for loaded in first, again:
         assert "numpy" in loaded
         assert not loaded & {"capstone", "keystone", "psutil", "elftools", "pyarrow", "perfetto"}
+
+
+def test_a_command_that_writes_a_table_imports_no_pandas(target: Target, tmp_path: Path) -> None:
+    """pyarrow would import it to see whether what it is given is a data frame."""
+    pytest.importorskip("pyarrow", reason="needs pyarrow (pip install markerjit[parquet])")
+    program = target("truth_inline")
+    shown = "import atexit, sys\natexit.register(lambda: print(*sys.modules))\n"
+    command = "from markerjit.cli.main import main\nmain()"
+    trace = ("trace", program.pid, "truth_*", "--duration", "0.1", "-o", tmp_path / "a.parquet")
+
+    loaded = python(shown + command, *trace).stdout.split()
+
+    assert "pyarrow" in loaded
+    assert "pandas" not in loaded
 
 
 def words_of(program: str, *, cache: Path) -> list[str]:
