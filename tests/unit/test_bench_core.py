@@ -13,10 +13,10 @@ from rich.console import Console
 from markerjit.apps.bench import html, table
 from markerjit.apps.bench.sampling import core, results
 from markerjit.apps.bench.sampling.compare import Comparison, comparison_of
-from markerjit.apps.bench.sampling.core import FEWEST_ALONE, MOST_ALONE, Taken
+from markerjit.apps.bench.sampling.core import MOST_ALONE, Taken
 from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, CALL, Form
 from markerjit.apps.bench.sampling.shapes import report
-from markerjit.apps.bench.sampling.statistics import over_rounds
+from markerjit.apps.bench.sampling.statistics import FEWEST, over_rounds
 
 ALONE, SHARED = 101, 170
 LAYOUTS = 3
@@ -79,7 +79,7 @@ def test_figures_are_of_runs_that_were_alone_and_the_others_are_apart(of_three: 
     assert comparison.floor(AGAIN) < 0.02
 
 
-@pytest.mark.parametrize(("alone", "shared"), [(60, 0), (FEWEST_ALONE - 1, 60), (0, 60)])
+@pytest.mark.parametrize(("alone", "shared"), [(60, 0), (FEWEST - 1, 60), (0, 60)])
 def test_figures_are_of_all_runs_where_none_or_nearly_all_were_shared(
     alone: int, shared: int
 ) -> None:

@@ -17,6 +17,7 @@ from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Progress
 from markerjit.apps.bench.sampling.runner import Runner
 from markerjit.apps.bench.sampling.statistics import (
+    FEWEST,
     Estimate,
     difference,
     estimate,
@@ -89,7 +90,7 @@ class Comparison(NamedTuple):
             return None
         own = self.others[form]
         more = own - self.others[self.baselines[form]]
-        if np.isfinite(more).sum(axis=1).min() < core.FEWEST_ALONE:
+        if np.isfinite(more).sum(axis=1).min() < FEWEST:
             return None
         return Shared(level(own), estimate(more))
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from markerjit.apps.bench.sampling.statistics import FEWEST
 from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 MOST_ALONE = 115
 """The largest share (percent, see core.h) of a core that works for one thread alone."""
-FEWEST_ALONE = 12
-"""The least runs in each layout that had the core to themselves, and so had those of the baseline
-in the same rounds, for figures to be of such runs only."""
 
 
 _NEARLY_ALL = 0.995
@@ -33,7 +31,7 @@ METHOD = (
     "that wait for each other, and four at a time that wait for nobody. Where the second loop "
     f"takes more than {MOST_ALONE} % of the first, something else had a part of the core. Figures "
     "are of runs that had the core to themselves, and those of the other runs are named apart. If "
-    f"a form has fewer than {FEWEST_ALONE} such runs in a layout, figures are of all runs, which "
+    f"a form has fewer than {FEWEST} such runs in a layout, figures are of all runs, which "
     "is said."
 )
 """The method, in a paragraph."""
@@ -77,12 +75,13 @@ class Parted(NamedTuple):
 def parted(
     samples: Mapping[str, Array], shares: Mapping[str, Array], baselines: Mapping[str, str]
 ) -> Parted:
-    """Part samples by their shares of the core. Where too few of a form had the core to themselves
-    all of them stay together."""
+    """Part samples by their shares of the core. Where a form has fewer than FEWEST in a layout
+    that had the core to themselves, as had those of its baseline in the same rounds, all of them
+    stay together."""
     alone = {form: share <= MOST_ALONE for form, share in shares.items()}
     pairs = [alone[form] & alone[baselines[form]] for form in samples]
     part = float(np.mean([each.mean() for each in alone.values()]))
-    if part == 1 or any(both.sum(axis=1).min() < FEWEST_ALONE for both in pairs):
+    if part == 1 or any(both.sum(axis=1).min() < FEWEST for both in pairs):
         return Parted(dict(samples), {}, part)
     return Parted(
         {form: np.where(alone[form], times, np.nan) for form, times in samples.items()},
