@@ -70,6 +70,7 @@ from markerjit.x86.forms import (
     CALL,
     INSTRUCTION,
     NEAR_LENGTH,
+    REACH,
     TAIL_CALL,
     hole_content,
     is_breakpoint,
@@ -550,8 +551,7 @@ def _put(
     the next ones will need."""
     arena = turn.seen.arena
     assert arena
-    maps = [each for each in turn.seen.maps if each.executable and each.path == mapped.path]
-    span = Span(maps[0].start, maps[-1].end)
+    span = _span_around(turn.seen.maps, ready[0].site)
     process = process_of(arena, turn.caller())
     filling: Filling | None = None
     heads: list[Head] = []
@@ -588,6 +588,21 @@ def _put(
     if heads:
         arena.patches.put(heads)
     return _Put(closed, made_stubs, heads)
+
+
+def _span_around(maps: Sequence[Code], site: UsdtSite) -> Span:
+    """The code of a site's object, as it was loaded. A program may map a piece of its own file once
+    more, far away from there, as V8 does with its builtins."""
+    path = site.place.object.path
+    own = [each for each in maps if each.executable and each.path == path]
+    home = next(each for each in own if each.start <= site.address < each.end)
+    loaded = [each for each in own if _base(each) - _base(home) in REACH]
+    return Span(loaded[0].start, loaded[-1].end)
+
+
+def _base(mapping: Code) -> int:
+    """Where the file would begin."""
+    return mapping.start - mapping.offset
 
 
 def _written(turn: Turn, filling: Filling, stubs: list[Opened]) -> list[Opened]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,34 @@ from markerjit.arena.find import process_of
 from markerjit.arena.islands import REACH, Island, Span
 from markerjit.memory import read_maps
 from markerjit.model import RemoteAddress
+from tests.support.compilers import Compiler
+from tests.support.processes import text_of as code_of
 from tests.support.programs import Target
+from tests.support.timing import Limited
+
+MAPPED_AGAIN = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+__attribute__((noinline)) int doubled(int n) {
+    volatile int room = n;
+    return room * 2;
+}
+int main(void) {
+    char line[8];
+    int file = open("/proc/self/exe", O_RDONLY);
+    mmap((void *)0x500000000000, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 4096);
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        int sum = 0;
+        for (int n = 0; n < 10; n++) sum += doubled(n);
+        printf("%d\n", sum);
+        fflush(stdout);
+    }
+}
+"""
 
 
 def text_of(program: Target) -> Span:
@@ -102,3 +131,34 @@ def test_the_child_of_a_fork_has_the_island_too(target: Callable) -> None:
             assert program.command("fork 100").endswith("status=0")
         session.disable("*")
         assert session.statistics("truth_parent")[0].hits == 1
+
+
+def test_a_program_that_maps_its_own_code_again_far_away_has_stubs_near_the_first(
+    tmp_path: Path,
+) -> None:
+    """V8 does so with its builtins."""
+    source, path = tmp_path / "again.c", tmp_path / "again"
+    source.write_text(MAPPED_AGAIN)
+    made = Compiler("gcc").run("-O2", source, "-o", path)
+    assert made.returncode == 0, made.stderr
+    pipe = subprocess.PIPE
+    with Limited([path], stdin=pipe, stdout=pipe, text=True) as program:
+        assert program.stdin and program.stdout
+        assert program.stdout.readline() == "ready\n"
+        places = [each.start for each in read_maps(program.pid) if each.path == os.fspath(path)]
+        before = code_of(program.pid)
+        with markerjit.attach(program.pid) as session:
+            session.on("func:again:doubled,func:again:doubled:return")
+            print("go", file=program.stdin, flush=True)
+            answer = program.stdout.readline()
+            hits = [each.hits for each in session.status("func:again:doubled*")]
+            session.off("func:*")
+            session.off("func:*:return")
+        after = code_of(program.pid)
+        program.stdin.close()
+        assert program.wait() == 0
+
+    assert 0x500000000000 in places
+    assert answer == "90\n"
+    assert hits == [10]
+    assert after == before
