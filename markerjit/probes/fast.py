@@ -66,13 +66,13 @@ from markerjit.model import (
     TypeClass,
 )
 from markerjit.patch.slots import SLOT_DATA, SLOT_STASH, SLOT_TOKEN
+from markerjit.probes.before import BEFORE, SEQUENCE
 from markerjit.probes.parts import Name, part
 from markerjit.probes.record import Recording, recording_alike, takes_a_recorder
 from markerjit.probes.recorder import (
     ACCUMULATOR,
     AHEAD,
     HEAD_BEFORE,
-    SEQUENCE,
     SIZES,
     TAG_BEFORE,
     Layout,
@@ -95,10 +95,6 @@ OF_COUNT, OF_RECORD = "sequence_that_counts", "sequence_that_records"
 """The names of the descriptors of the two sequences."""
 DESCRIPTORS = {OF_COUNT: 0, OF_RECORD: SEQUENCE.size}
 """Where each is, from where the descriptors begin."""
-WAY_AT = 2 * SEQUENCE.size
-"""The offset behind the descriptors of the number that says which records the stub knows."""
-BEFORE = WAY_AT + 16
-"""Bytes of all that stands before a stub with a fast path, apart from the mark of its site."""
 
 _ANY = 0x5AFE_5107_5AFF_0000
 WORDS_OF_ARENA = tuple(_ANY + 8 * at for at in range(5))

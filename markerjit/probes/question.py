@@ -24,10 +24,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
 from markerjit.abi import CALL_WORDS, PART_AGGREGATES, PART_READABLE, SHAPE_FLOATS
+from markerjit.probes.before import SEQUENCE
 from markerjit.probes.braking import Words
 from markerjit.probes.compared import labels_of, rest_of, sequence_of
 from markerjit.probes.computed import ASK, CLOCK, LOAD, STACK, Computing, Known, Line
-from markerjit.probes.recorder import SEQUENCE
 from markerjit.questions.ir import Node
 from markerjit.questions.types import Type
 from markerjit.tuples import NamedTuple

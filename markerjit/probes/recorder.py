@@ -62,6 +62,7 @@ from markerjit.abi import (
 from markerjit.arena.arena import Arena
 from markerjit.errors import MarkerError
 from markerjit.model import General, Memory, Vector
+from markerjit.probes.before import SEQUENCE
 from markerjit.probes.calls import Frame, Operand, c_call, preserving_call
 from markerjit.probes.parts import Name, part
 from markerjit.probes.texts import BEHIND, put_text, window
@@ -80,8 +81,6 @@ from markerjit.x86.encoding import WronglyAssembled
 ACCUMULATOR = ("al", "ax", "eax", "rax")
 SIZES = ("byte", "word", "dword", "qword")
 """Parts of rax, and of memory, by log2 of their bytes."""
-SEQUENCE = struct.Struct("<IIQQQ")
-"""struct mj_restartable."""
 SEQUENCE_NAMES = ("record_sequence", "count_sequence")
 _WORD = struct.Struct("<I")
 _SIGNATURE = struct.pack("<I", RSEQ_SIGNATURE)

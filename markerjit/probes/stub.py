@@ -74,8 +74,8 @@ from markerjit.patch.slots import (
     SLOT_TAKES,
     SLOT_TOKEN,
 )
+from markerjit.probes.before import BEFORE_STUB
 from markerjit.probes.fast import (
-    BEFORE,
     DESCRIPTORS,
     WORDS_OF_ARENA,
     Fast,
@@ -127,10 +127,6 @@ LARGEST = 2048
 """More bytes than any stub takes."""
 
 NO_SLOT = RemoteAddress(0)
-MARK_SIZE = 32
-"""Of the mark of its site, which stands right before a stub."""
-BEFORE_STUB = BEFORE + MARK_SIZE
-"""Bytes of all that stands before a stub: what belongs to its fast path, and the mark."""
 _WORD, _HALF_WORD = 8, 4
 _NUMBERS_OF_SLOT, _WORDS_OF_SLOT = struct.Struct("<5Q"), struct.Struct(5 * "8s")
 _ANY_NUMBER = 0x5AFE_5107_5AFE_8000

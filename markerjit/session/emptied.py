@@ -17,7 +17,8 @@ from markerjit.model import Edit, Mode, RemoteAddress, Site
 from markerjit.patch.inside import with_nobody_inside
 from markerjit.patch.plan import Plan, Refusal
 from markerjit.patch.switchable import SiteState
-from markerjit.probes.stub import BEFORE_STUB, LARGEST
+from markerjit.probes.before import BEFORE_STUB
+from markerjit.probes.stub import LARGEST
 from markerjit.session.target import Target
 
 

@@ -21,8 +21,7 @@ from markerjit.arena.patches import Pages, Patch, PatchKind
 from markerjit.elf import Read
 from markerjit.errors import MemoryFault, Reason
 from markerjit.model import Body, Form, Hole, RemoteAddress, Signature, Site, UsdtSite, new
-from markerjit.probes.fast import BEFORE, WAY_AT
-from markerjit.probes.stub import BEFORE_STUB, MARK_SIZE
+from markerjit.probes.before import BEFORE, BEFORE_STUB, MARK_SIZE, WAY_AT
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import (
     HOLE_SIZES,

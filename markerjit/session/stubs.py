@@ -34,8 +34,9 @@ from markerjit.memory import Mapping as Code
 from markerjit.model import Hole, MappedObject, RemoteAddress, Signature, Site, UsdtSite, new
 from markerjit.patch.plan import heads_of
 from markerjit.patch.slots import SEMAPHORE_SIZE
+from markerjit.probes.before import BEFORE_STUB
 from markerjit.probes.fast import USUAL, Fast, FastPaths
-from markerjit.probes.stub import BEFORE_STUB, LARGEST, Displaced, code_of_stub, make_copies
+from markerjit.probes.stub import LARGEST, Displaced, code_of_stub, make_copies
 from markerjit.probes.stub import Code as StubCode
 from markerjit.proc.permission import read_status
 from markerjit.ring.types import Options

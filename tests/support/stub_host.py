@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from markerjit.model import CType, Operand, RemoteAddress, Signature
+from markerjit.probes.before import BEFORE_STUB
 from markerjit.probes.fast import Fast
 from markerjit.probes.stub import (
-    BEFORE_STUB,
     LARGEST,
     Displaced,
     Stub,

@@ -109,6 +109,19 @@ def test_status_imports_no_foreign_package_and_nothing_native(
     assert "markerjit.remote.calls" not in loaded
 
 
+def test_looking_at_stubs_imports_nothing_that_makes_them(target: Target, tmp_path: Path) -> None:
+    """They stay where they are when a function is off again. (numpy, for the names of functions,
+    imports inspect.)"""
+    program = target("truth_returns")
+    modules("on", program.pid, "func:truth_returns:*", cache=tmp_path)
+
+    for command in ("status", "off", "status"):
+        loaded = modules(command, program.pid, cache=tmp_path)
+
+        assert not loaded & (SLOW - {"numpy", "inspect"}), command
+        assert "markerjit.probes.stub" not in loaded, command
+
+
 def test_list_imports_no_foreign_package(target: Target, tmp_path: Path) -> None:
     program = target("truth_inline")
 
