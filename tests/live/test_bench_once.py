@@ -20,7 +20,7 @@ def forms_of(directory: Path, *only: str) -> dict[str, dict[str, dict[str, Any]]
     done = cli_with(
         {"markerjit.apps.bench.toggle.enough.FEWEST": 2},
         "bench", "toggle", *(word for pattern in only for word in ("--only", pattern)),
-        "--seconds", "0.2", "--sites", "203", "--threads", "2", "--json", kept,
+        "--seconds", "0.2", "--sites", "203", "--threads", "1", "--json", kept,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     run = json.loads(kept.read_text())
