@@ -1,4 +1,4 @@
-"""The names of C++ functions as they were written, from those of their symbols.
+"""The names of C++ functions as they were written, from those of their symbols; and of Rust's.
 
 The C++ library of this machine does it (`__cxa_demangle` of the Itanium C++ ABI, 3.4). Where there
 is none, names stay as they are.
@@ -28,9 +28,19 @@ def demangled(symbol: str) -> str:
     if not text:
         return symbol
     try:
-        return ctypes.string_at(text).decode(errors="replace")
+        written = ctypes.string_at(text).decode(errors="replace")
     finally:
         free(text)
+    if not _is_of_rust(written):
+        return written
+    from markerjit.elf.written_in_rust import as_in_rust
+
+    return as_in_rust(written)
+
+
+def _is_of_rust(written: str) -> bool:
+    """Whether a name may end with the hash that the compiler of Rust puts there."""
+    return written[-19:-16] == "::h"
 
 
 def qualified_name(symbol: str) -> str:

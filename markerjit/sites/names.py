@@ -280,9 +280,10 @@ def nearest(pattern: str, *objects: set[str]) -> tuple[str, ...]:
 
 
 def _as_written(names: set[str]) -> set[str]:
-    """The names, those of C++ without their parameters."""
+    """The names, those of C++ without their parameters. Those of Rust have none."""
     if not any(name.startswith("_Z") for name in names):
         return names
-    from markerjit.elf.demangle import qualified_name
+    from markerjit.elf.demangle import demangled, qualified_name
 
-    return set(map(qualified_name, names))
+    shown = {name: qualified_name(name) for name in names}
+    return {demangled(name) if text == name else text for name, text in shown.items()}

@@ -101,3 +101,32 @@ def test_braces_with_commas_are_short_for_names_and_those_of_a_lambda_are_not() 
         "ns::each(int)::{lambda(int, int)#1}::a(int, int) const",
         "ns::each(int)::{lambda(int, int)#1}::operator()(int, int) const",
     ]
+
+
+@pytest.mark.parametrize(
+    ("symbol", "written"),
+    [
+        ("_ZN1w6shapes2Sq4area17hd6d06c9c7e0861f1E", "w::shapes::Sq::area"),
+        (
+            "_ZN46_$LT$w..shapes..Sq$u20$as$u20$w..shapes..T$GT$2go17h8293790d549b59a6E",
+            "<w::shapes::Sq as w::shapes::T>::go",
+        ),
+        (
+            "_ZN3std2rt10lang_start28_$u7b$$u7b$closure$u7d$$u7d$17ha16d8e5c70b3654eE",
+            "std::rt::lang_start::{{closure}}",
+        ),
+        ("_ZN4core3ops8function6FnOnce9call_once17hd6d06c9c7e0861fgE", None),  # no hash
+        ("_ZN1a6_$u1b$17hd6d06c9c7e0861f1E", "a::$u1b$"),  # nothing that a terminal obeys
+    ],
+)
+def test_functions_of_rust_are_written_without_the_hash_of_the_compiler(
+    symbol: str, written: str | None
+) -> None:
+    if written is None:
+        assert demangled(symbol).endswith("::hd6d06c9c7e0861fg")
+        return
+    assert demangled(symbol) == written
+    assert qualified_name(symbol) == symbol  # whose prototype is not one of C
+    assert is_named(written, symbol)
+    assert is_named("*" + written[-4:], symbol)
+    assert nearest(written[:-1], {symbol}) == (written,)
