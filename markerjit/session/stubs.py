@@ -593,10 +593,11 @@ def _put(
 
 def _span_around(maps: Sequence[Code], site: UsdtSite) -> Span:
     """The code of a site's object, as it was loaded. A program may map a piece of its own file once
-    more, far away from there, as V8 does with its builtins."""
+    more, far away from there, as V8 does with its builtins; and have other memory in the place of
+    some of it, as of large pages."""
     path = site.place.object.path
     own = [each for each in maps if each.executable and each.path == path]
-    home = next(each for each in own if each.start <= site.address < each.end)
+    home = min(own, key=lambda each: abs(each.start - site.address))
     loaded = [each for each in own if _base(each) - _base(home) in REACH]
     return Span(loaded[0].start, loaded[-1].end)
 
