@@ -68,7 +68,7 @@ def compile_once(command: Sequence[str | Path], output: Path) -> None:
     def compile_it(more: Sequence[str | Path]) -> None:
         run_tool(*command, *more, "-o", output)
 
-    if command[0] == "musl-gcc":
+    if command[0] == "musl-gcc" and "-c" not in command:
         compile_it([])
     else:
         kept_or_made([*map(str, command)], output, compile_it)

@@ -89,7 +89,7 @@ def test_calls_are_those_that_objdump_shows(
 ) -> None:
     need(compiler)
     (tmp_path / "source.c").write_text(SOURCE)
-    path = compiler.build(tmp_path / "program", *options, tmp_path / "source.c")
+    path = compiler.build_once(tmp_path / "program", *options, tmp_path / "source.c")
 
     count = 0
     callees = ("leaf", "own", "strlen", "strtol", "atol", "recursive", "abort", "handed", "many")
@@ -109,7 +109,7 @@ def test_a_call_is_opened_by_its_target_and_leads_back_to_it(tmp_path: Path) -> 
     compiler = C_COMPILERS[0]
     need(compiler)
     (tmp_path / "source.c").write_text(SOURCE)
-    path = compiler.build(tmp_path / "program", "-O2", "-fno-plt", tmp_path / "source.c")
+    path = compiler.build_once(tmp_path / "program", "-O2", "-fno-plt", tmp_path / "source.c")
     sites = calls_of_file(str(path), parse_name("call:*->[los]*")).sites
 
     with FileImage(str(path)) as image:

@@ -15,9 +15,9 @@ import pytest
 from tests.support.choice import LONG, PRODUCT, representatives
 
 
-def marks(source: str) -> Iterator[tuple[str, str, list[ast.expr]]]:
+def marks(tree: ast.Module) -> Iterator[tuple[str, str, list[ast.expr]]]:
     """Each mark of the choice on a function: the function's name, the mark's, its arguments."""
-    for function in ast.walk(ast.parse(source)):
+    for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
             for node in function.decorator_list:
                 call = node if isinstance(node, ast.Call) else None
@@ -32,7 +32,7 @@ def complaints(source: str) -> list[str]:
         return []
     tree = ast.parse(source)
     tests = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    all_marks = list(marks(source))
+    all_marks = list(marks(tree))
     long = {test for test, mark, _ in all_marks if mark == LONG}
     wrong = []
     for test, mark, arguments in all_marks:

@@ -56,7 +56,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("names")
     source = folder / "source.cc"
     source.write_text(SOURCE)
-    return compiler.build(folder / "program", "-O2", source)
+    return compiler.build_once(folder / "program", "-O2", source)
 
 
 def sites_of(path: Path, name: str) -> FunctionSites:

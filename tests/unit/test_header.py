@@ -202,7 +202,7 @@ def test_the_header_gives_none_of_the_stricter_warnings(compiler: Compiler, tmp_
     words = [*STRICT, *PEDANTIC.split(), *(PEDANTIC_CXX if compiler.is_cxx else PEDANTIC_C).split()]
 
     def check(mode: str) -> None:
-        compiler.build(tmp_path / f"{mode}.o", "-c", f"-DMJ_MODE={mode}", *words, source)
+        compiler.build_once(tmp_path / f"{mode}.o", "-c", f"-DMJ_MODE={mode}", *words, source)
 
     each_at_once(check, shared_out(MODES, compiler))
 
@@ -448,7 +448,7 @@ def test_a_note_in_a_shared_object_needs_no_dynamic_relocation(
     def check(mode: str) -> None:
         library = tmp_path / f"{mode}.so"
         words = ["-O2", "-fPIC", "-shared", f"-DMJ_MODE={mode}", SOURCES / "straight.c"]
-        elf = Elf(compiler.build(library, *STRICT, *words))
+        elf = Elf(compiler.build_once(library, *STRICT, *words))
         section = elf.section(".note.markerjit")
         assert section is not None
         writes = relocated(library)
@@ -520,9 +520,8 @@ def test_a_c_object_and_a_program_share_no_slot(compiler: Compiler, tmp_path: Pa
     """A name is switched in each module by itself: the slot is hidden."""
     need(compiler)
 
-    elf = Elf(
-        compiler.build(tmp_path / "straight.so", "-O2", "-fPIC", "-shared", SOURCES / "straight.c")
-    )
+    words = ["-O2", "-fPIC", "-shared", SOURCES / "straight.c"]
+    elf = Elf(compiler.build_once(tmp_path / "straight.so", *words))
 
     table, names = elf.section(".dynsym"), elf.section(".dynstr")
     assert table is not None

@@ -60,8 +60,8 @@ def test_a_marker_that_is_off_costs_the_function_no_more_than_its_site(
 ) -> None:
     need(compiler)
     words = [*STRICT, *options.split(), "-fPIC", "-shared", SOURCE]
-    marked = Elf(compiler.build(tmp_path / "marked.so", *words))
-    bare = Elf(compiler.build(tmp_path / "bare.so", "-DWITHOUT_MARKERS", *words))
+    marked = Elf(compiler.build_once(tmp_path / "marked.so", *words))
+    bare = Elf(compiler.build_once(tmp_path / "bare.so", "-DWITHOUT_MARKERS", *words))
     names = {name: mangled(marked, name) for name in MARKERS}
 
     for name, markers in MARKERS.items():
@@ -82,7 +82,7 @@ def test_gcc_puts_bodies_apart_from_the_code_that_is_executed(
     if "clang" in compiler.name:
         pytest.skip("clang does not split functions without a profile")
     words = [*STRICT, "-O2", f"-DMJ_MODE={mode}", "-fPIC", "-shared", SOURCE]
-    elf = Elf(compiler.build(tmp_path / "marked.so", *words))
+    elf = Elf(compiler.build_once(tmp_path / "marked.so", *words))
     functions = [elf.function(mangled(elf, name)) for name in MARKERS]
 
     bodies = [note.body for note in elf.notes()]
