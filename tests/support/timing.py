@@ -97,8 +97,9 @@ class Limited(subprocess.Popen[Any]):
     """A process that is waited for as long as a limit says, and so is what it writes; then Hangs is
     raised. `limit_s` is that of each read."""
 
-    def __init__(self, *args: Any, limit_s: float = HANG_S, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, limit_s: float | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        limit_s = HANG_S if limit_s is None else limit_s
         self.stdout = _limited(self.stdout, self.pid, limit_s)
         self.stderr = _limited(self.stderr, self.pid, limit_s)
 
