@@ -17,6 +17,7 @@ TYPE_CHECKING = False  # type checkers take it for true; typing is not imported 
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
     from typing import NoReturn, TextIO
 
 SWITCHING = ("on", "off", "repair")
@@ -42,15 +43,25 @@ _OUTPUT_ERRORS = (
 
 
 class _NoDataFrames:
-    """A finder of modules that refuses pandas. Where it is installed, pyarrow would import it to
-    see whether what it is given is a data frame. No command has one, and it takes longer than all
-    else that a command imports."""
+    """A finder of modules that refuses pandas to our own code. Where it is installed, pyarrow would
+    import it to see whether what it is given is a data frame. No command gives it one, and pandas
+    takes longer to import than all else. A function of the user's (`--probe FILE.py`) may have
+    it."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         """Raises ModuleNotFoundError."""
-        if name == "pandas":
+        if name != "pandas":
+            return
+        caller: FrameType | None = sys._getframe(1)
+        while caller and _package_of(caller) == "importlib":
+            caller = caller.f_back
+        if caller and _package_of(caller) == "markerjit":
             raise ModuleNotFoundError("no command makes data frames", name=name)
+
+
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

@@ -271,6 +271,30 @@ def test_a_command_that_writes_a_table_imports_no_pandas(target: Target, tmp_pat
     assert "pandas" not in loaded
 
 
+@pytest.mark.parametrize("how", ["import pandas", "importlib.import_module('pandas')"])
+def test_pandas_is_refused_to_our_code_and_not_to_a_users(how: str) -> None:
+    """A function of the user's may be called with each event, and have any package."""
+    pytest.importorskip("pandas", reason="needs pandas (pip install pandas)")
+    program = f"""
+import importlib, sys
+from markerjit.cli.main import _NoDataFrames
+sys.meta_path.insert(0, _NoDataFrames)
+for name in "markerjit.trace.table", "my_probe":
+    try:
+        exec("import importlib; {how}", {{"__name__": name}})
+        print(name, "has it")
+    except ModuleNotFoundError as error:
+        print(name, error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.splitlines() == [
+        "markerjit.trace.table no command makes data frames", "my_probe has it",
+    ]  # fmt: skip
+
+
 def words_of(program: str, *, cache: Path) -> list[str]:
     """What a Python program prints."""
     done = subprocess.run(
