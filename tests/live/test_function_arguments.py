@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import markerjit
+from markerjit.elf import FileImage
 from tests.support.code_bytes import code_of
-from tests.support.commands import cli
+from tests.support.commands import cli, python
 from tests.support.programs import ROOT, Target
 
 pytestmark = pytest.mark.live
@@ -55,6 +56,7 @@ def test_debugging_information_is_read_by_one_thread() -> None:
     script = """
 import os
 import markerjit
+from markerjit.elf import FileImage
 view = markerjit.list_file_functions("build/targets/truth_prototypes", "func:numbers")
 print(*(function.site.signature.format for function in view.functions))
 print(len(os.listdir("/proc/self/task")), os.environ["OMP_NUM_THREADS"])
@@ -130,6 +132,34 @@ def test_a_stripped_program_with_a_debug_file_of_its_build_has_the_names(
 
     assert "c: int, s: int, i: int, l: int, b: bool, e: int" in named.stdout
     assert "arg0 … arg5" in unnamed.stdout
+
+
+def test_a_debug_file_that_debuginfod_has_downloaded_has_the_names(
+    target: Callable[..., Target], tmp_path: Path
+) -> None:
+    """The client's cache has a folder for each build id; another build's there is not believed."""
+    stripped, cache = tmp_path / "stripped", tmp_path / "cache"
+    path = target(PROGRAM).path
+    with FileImage(str(path)) as image:
+        build_id = image.build_id()
+    assert build_id
+    folder = cache / build_id
+    folder.mkdir(parents=True)
+    debug = folder / "debuginfo"
+    subprocess.run(["objcopy", "--only-keep-debug", path, debug], check=True)
+    subprocess.run(["objcopy", "--strip-debug", path, stripped], check=True)
+
+    def listed() -> str:
+        command = "from markerjit.cli.main import main; main()"
+        words = ("list", stripped, "func:numbers")
+        return python(command, *words, DEBUGINFOD_CACHE_PATH=str(cache)).stdout
+
+    named = listed()
+    subprocess.run(["objcopy", "--only-keep-debug", target("truth_usdt").path, debug], check=True)
+    others = listed()
+
+    assert "c: int, s: int, i: int, l: int, b: bool, e: int" in named
+    assert "arg0 … arg5" in others
 
 
 def test_a_debug_file_of_another_build_is_not_believed(
