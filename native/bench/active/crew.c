@@ -10,8 +10,8 @@
  *                                   the first THREADS of them: a tenth of it to warm up, then
  *                                   REPEAT times
  *     ran NS/SHARE...               CLOCK_MONOTONIC, for each time: the mean over the threads;
- *                                   and of one thread its core's share, the larger one of before
- *                                   and after (core.h), else 0
+ *                                   and of their cores' shares the largest one, before and after
+ *                                   (core.h)
  *     truth                         how many rounds each loop has made since the start,
  *     truth N...                    in all threads, warming up included
  *     where INDEX                   the address of the object's `bench_place`, in hexadecimal
@@ -79,10 +79,8 @@ static void meet(unsigned long laps, unsigned threads) {
 }
 
 static void work_once(struct worker *self) {
-    const int is_alone = job.threads == 1; /* threads of ours may share a core */
-
     job.run(job.times / 10 + 1, self->data);
-    unsigned before = is_alone ? core_share() : 0;
+    unsigned before = core_share();
 
     for (unsigned long i = 0; i < job.repeat; i++) {
         meet(i + 1, job.threads);
@@ -90,7 +88,7 @@ static void work_once(struct worker *self) {
 
         job.run(job.times, self->data);
         self->took[i] = now_ns() - start;
-        const unsigned after = is_alone ? core_share() : 0;
+        const unsigned after = core_share();
 
         self->share[i] = before > after ? before : after;
         before = after;
@@ -191,10 +189,15 @@ static void say_took(unsigned long repeat, unsigned threads) {
     printf("ran");
     for (unsigned long i = 0; i < repeat; i++) {
         uint64_t sum = 0;
+        unsigned share = 0;
 
-        for (unsigned number = 0; number < threads; number++)
-            sum += workers[number].took[i];
-        printf(" %lu/%u", sum / threads, workers[0].share[i]);
+        for (unsigned number = 0; number < threads; number++) {
+            const struct worker *worker = &workers[number];
+
+            sum += worker->took[i];
+            share = worker->share[i] > share ? worker->share[i] : share;
+        }
+        printf(" %lu/%u", sum / threads, share);
     }
     printf("\n");
 }

@@ -35,8 +35,8 @@ class Crew(Child):
         return [int(name) for name in os.listdir(f"/proc/{self.pid}/task")]
 
     def run(self, index: int, times: int, repeat: int, threads: int) -> list[core.Taken]:
-        """What some rounds of a loop took: the mean over the threads, for each repetition. The core
-        of one thread is looked at; several threads may share one."""
+        """What some rounds of a loop took, for each repetition: the mean over the threads, and the
+        largest share of their cores. Threads of ours may share one."""
         return core.read(self.ask(f"run {index} {times} {repeat} {threads}", "ran"))
 
     def truth(self) -> list[int]:

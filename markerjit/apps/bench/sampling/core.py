@@ -27,8 +27,8 @@ MOST_ALONE = 115
 _NEARLY_ALL = 0.995
 METHOD = (
     "Two CPUs are often two threads of one core, and while both have work a loop takes up to twice "
-    "its time. So before and after each run of one thread two short loops are timed: additions "
-    "that wait for each other, and four at a time that wait for nobody. Where the second loop "
+    "its time. So before and after each run each thread times two short loops: additions that wait "
+    "for each other, and four at a time that wait for nobody. Where the second loop "
     f"takes more than {MOST_ALONE} % of the first, something else had a part of the core. Figures "
     "are of runs that had the core to themselves, and those of the other runs are named apart. If "
     f"a form has fewer than {FEWEST} such runs in a layout, figures are of all runs, which "
