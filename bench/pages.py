@@ -45,6 +45,7 @@ _READING = "reading.json.gz"
 _RING = ", 1 ring"
 _INTEL = "intel.json.gz"
 _FUNCTIONS = "functions.json.gz"
+_INTEL_FUNCTIONS = "intel-functions.json.gz"
 _CLANG = "function by XRay, the compiler alone"
 _ON = form_name(DEFAULT.name, ON)
 _PROGRAM = "SQLite, speedtest1"
@@ -174,9 +175,9 @@ def _machine_of(name: str) -> str:
     return "\n".join(f"- {line}" for line in table.about(_run(name)["machine"]))
 
 
-def _functions() -> str:
+def _functions(name: str = _FUNCTIONS) -> str:
     """What entries and exits cost beside the call alone, and as a multiple of the clock."""
-    parts = _parts("active", _FUNCTIONS)
+    parts = _parts("active", name)
     heads = [
         head for part in parts for head in (f"{_threads(part)}: ns", "as a multiple of the clock")
     ]
@@ -189,14 +190,14 @@ def _functions() -> str:
     return _table(["form", *heads], rows)
 
 
-def _controls_of_functions() -> str:
+def _controls_of_functions(name: str = _FUNCTIONS) -> str:
     """The forms that are no call, and the calls that nothing listens to."""
     parts = [
         part._replace(forms=tuple(
             form for form in part.forms
             if form.name in (FUNCTION, _CLANG) or not form.name.startswith(FUNCTION)
         ))
-        for part in _parts("active", _FUNCTIONS)
+        for part in _parts("active", name)
     ]  # fmt: skip
     return _costs(parts, [_threads(part) for part in parts])
 
@@ -328,6 +329,9 @@ FIGURES = {
     "functions": _functions,
     "controls of functions": _controls_of_functions,
     "machine of functions": lambda: _machine_of(_FUNCTIONS),
+    "functions on intel": lambda: _functions(_INTEL_FUNCTIONS),
+    "controls of functions on intel": lambda: _controls_of_functions(_INTEL_FUNCTIONS),
+    "machine of functions on intel": lambda: _machine_of(_INTEL_FUNCTIONS),
     "toggle": _toggle,
     "machine of toggle": lambda: _machine_of(_TOGGLE),
     "headline": _headline,
