@@ -231,6 +231,23 @@ def filtered_family(build: Path, folder: Path, code: bytes) -> Iterator[subproce
         program.stdin.close()
 
 
+def asked_once(
+    program: subprocess.Popen[str], tracer: subprocess.Popen[str], command: str
+) -> tuple[str, list[dict[str, Any]], str]:
+    """The answer of a program that is traced to a command; the trace is ended then. Returns its
+    events, and what it said on standard error, too."""
+    wait_until(lambda: is_on(program.pid), "a trace")
+    assert program.stdin is not None
+    assert program.stdout is not None
+    program.stdin.write(f"{command}\n")
+    program.stdin.flush()
+    answer = program.stdout.readline()
+    tracer.send_signal(signal.SIGINT)
+    printed, errors = tracer.communicate()
+    events = [line for line in map(json.loads, printed.splitlines()) if "name" in line]
+    return answer, events, errors
+
+
 @needs_root
 @pytest.mark.parametrize("way", ["fork", "exec"])
 def test_children_of_a_process_under_the_filter_of_a_container_are_followed(
@@ -240,16 +257,8 @@ def test_children_of_a_process_under_the_filter_of_a_container_are_followed(
         filtered_family(build, tmp_path, container_filter()) as program,
         running("trace", "--follow", program.pid, "truth_follow", "--json") as tracer,
     ):
-        wait_until(lambda: is_on(program.pid), "a trace")
-        assert program.stdin is not None
-        assert program.stdout is not None
-        program.stdin.write(f"{way} 3\n")
-        program.stdin.flush()
-        answer = program.stdout.readline()
-        tracer.send_signal(signal.SIGINT)
-        printed, errors = tracer.communicate()
+        answer, events, errors = asked_once(program, tracer, f"{way} 3")
 
-    events = [line for line in map(json.loads, printed.splitlines()) if "name" in line]
     assert answer.split()[1:] == ["turns=3", "children=9", "bad=0", "reaped=3"]
     assert tracer.returncode == 0, errors
     assert turns(events) == {FIRST: 3, CHILD: 9}
@@ -266,16 +275,8 @@ def test_file_executed_under_a_filter_that_would_end_its_wait_runs_untraced(
         filtered_family(build, tmp_path, answers({number: KILL})) as program,
         running("trace", "--follow", program.pid, "truth_follow", "--json") as tracer,
     ):
-        wait_until(lambda: is_on(program.pid), "a trace")
-        assert program.stdin is not None
-        assert program.stdout is not None
-        program.stdin.write("exec 2\n")
-        program.stdin.flush()
-        answer = program.stdout.readline()
-        tracer.send_signal(signal.SIGINT)
-        printed, errors = tracer.communicate()
+        answer, events, errors = asked_once(program, tracer, "exec 2")
 
-    events = [line for line in map(json.loads, printed.splitlines()) if "name" in line]
     assert answer.split()[1:] == ["turns=2", "children=6", "bad=0", "reaped=2"]
     assert turns(events) == {FIRST: 2}
     assert errors.count("under a seccomp filter that does not allow a wait there") == 2

@@ -492,7 +492,7 @@ class FakeCrew(Crew):
         if index >= len(self.costs):
             raise MarkerError(f"there is no loop {index}")
         self.asked.append((index, times, threads))
-        return [Taken(int(100 + self.costs[index] * times) + more) for more in range(repeat)]
+        return [Taken(int(100 + self.costs[index] * times) + more, 100) for more in range(repeat)]
 
 
 def loop(crew: FakeCrew, *numbers: int, record: int = 0) -> Loop:

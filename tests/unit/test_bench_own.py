@@ -138,7 +138,7 @@ class FakeRunner(Runner):
 
     def run(self, index: int, times: int, repeat: int = 1) -> list[Taken]:
         self.rounds += [times // 10 + 1, *[times] * repeat]
-        return [Taken(50 + int(self.cost * times))] * repeat
+        return [Taken(50 + int(self.cost * times), 100)] * repeat
 
 
 OBJECTS = [Object(form, 0, Path()) for form in own.FORMS[:2]]

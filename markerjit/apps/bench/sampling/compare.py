@@ -13,6 +13,7 @@ import numpy as np
 from markerjit.apps.bench.sampling import core
 from markerjit.apps.bench.sampling.build import Object, at_once
 from markerjit.apps.bench.sampling.code import Code, look_at_all, rounds_to_count
+from markerjit.apps.bench.sampling.core import Shared
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Progress
 from markerjit.apps.bench.sampling.runner import Runner
@@ -49,14 +50,6 @@ class Limits(NamedTuple):
 
     seconds: float
     half_width: float = 0.01
-
-
-class Shared(NamedTuple):
-    """The time of a form, and what it adds to its baseline, while something else has a part of the
-    core."""
-
-    level: Estimate
-    cost: Estimate
 
 
 class Comparison(NamedTuple):

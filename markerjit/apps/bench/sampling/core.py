@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from markerjit.apps.bench.sampling.statistics import FEWEST
+from markerjit.apps.bench.sampling.statistics import FEWEST, Estimate
 from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 MOST_ALONE = 115
 """The largest share (percent, see core.h) of a core that works for one thread alone."""
-
-
 _NEARLY_ALL = 0.995
 METHOD = (
     "Two CPUs are often two threads of one core, and while both have work a loop takes up to twice "
@@ -39,10 +37,10 @@ METHOD = (
 
 class Taken(NamedTuple):
     """The time of one run of a loop, in ns, and the share of its core, in percent: about 100 if it
-    had the core to itself, up to 200 if not, 0 if nobody looked."""
+    had the core to itself, and up to 200 if not."""
 
     ns: int
-    share: int = 0
+    share: int
 
     @property
     def is_alone(self) -> bool:
@@ -59,6 +57,14 @@ def least(runs: Sequence[Taken]) -> Taken:
     """The shortest of some runs, because interruptions only add to them; of those that had the core
     to themselves where there are any."""
     return min([run for run in runs if run.is_alone] or runs)
+
+
+class Shared(NamedTuple):
+    """The time of a form, and what it adds to its baseline, while something else has a part of the
+    core."""
+
+    level: Estimate
+    cost: Estimate
 
 
 class Parted(NamedTuple):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from markerjit.apps.bench.sampling import core
-from markerjit.apps.bench.sampling.compare import Shared
+from markerjit.apps.bench.sampling.core import Shared
 from markerjit.apps.bench.sampling.form import (
     AGAIN,
     BASELINE,
@@ -232,7 +232,8 @@ def _taken(form: Mapping[str, Any], at: str) -> Array:
         return samples
     left_out = _samples(form["left_out"], f"{at}.left_out") != 0
     if left_out.shape != samples.shape or left_out.all(axis=1).any():
-        raise _wrong(f"{at}.left_out", "a number for each sample, and a 0 in each layout", "more")
+        numbers = "a number for each sample, and a 0 in each layout"
+        raise _wrong(f"{at}.left_out", numbers, form["left_out"])
     return np.where(left_out, np.nan, samples)
 
 
