@@ -309,12 +309,18 @@ class Aggregates:
         entry = self._table.read(aggregate.ticket % AGGREGATES)
         return Blocks(words.keys, words.rings, blocks, threads, int(entry.most), int(entry.most_at))
 
+    def has_room(self, size: Size) -> bool:
+        """Whether there is room for such an aggregate now."""
+        return self._needed(size) <= self._largest_gap()
+
+    def _largest_gap(self) -> int:
+        entries = self._table.read_with(self._table.part.entries, "ticket", "went")
+        return max(map(_size, self._gaps(entries)), default=0)
+
     def most_blocks(self, size: Size, most: int) -> int:
         """The number of blocks that fit beside such an aggregate: a power of two, not over `most`;
         0 if there is no room."""
-        entries = self._table.read_with(self._table.part.entries, "ticket", "went")
-        room = max(map(_size, self._gaps(entries)), default=0)
-        rest = room - self._needed(size)
+        rest = self._largest_gap() - self._needed(size)
         places = min(most, rest // (_WORD * max(size.slow_words, 1)))
         return 1 << places.bit_length() - 1 if places > 0 else 0
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from markerjit.arena.aggregates import ROOM_WITHOUT_KEY, Size, Words
+from markerjit.arena.aggregates import ROOM_WITHOUT_KEY, Aggregates, Size, Words
 from markerjit.errors import MarkerError
 from markerjit.events.aggregates import (
     Answers,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # imported where a key has pointers, or stacks
 
 DEFAULT_KEYS = {Does.QUANTILES: 64}
 """Keys for which there is room: the sketch of one takes 15 KiB or more for each CPU, twice."""
-_KEYS = 1024
+USUAL_KEYS = 1024
 
 
 class AddingUp(Gathering[Words]):
@@ -162,11 +162,24 @@ def _prepare(turn: Turn, switcher: Switcher, job: Job) -> _Prepared:
     take(turn.target, switcher.recorders, job.name, request)
     recorders = switcher.need_arena(turn, sites, request)
     refuse_added_up(turn.target, recorders, sites)
-    room = job.keys or DEFAULT_KEYS.get(shape.does, _KEYS)
-    size = Size(shape.key_words, words_of(shape), room if shape.key else ROOM_WITHOUT_KEY)
+    names = len({signature.name for signature in signatures})
+    size = _size(shape, job.keys, names, recorders.arena.aggregates)
     legs = (Leg(job.name, sites, request),)
     aggregate = make(turn, recorders, legs, size)
     arena = recorders.arena
     source = Source(arena, aggregate, arena.aggregates.copy, turn.target.memory.alive)
     source.unswitched = tuple(left_out.values())
     return _Prepared(recorders, legs, source, shape)
+
+
+def _size(shape: Shape, keys: int | None, names: int, aggregates: Aggregates) -> Size:
+    """The size of an aggregate of markers with so many names, with room for so many keys (None: as
+    many as usual). Where the names are in the key, usual is at least one for each of them, as long
+    as there is room."""
+    usual = DEFAULT_KEYS.get(shape.does, USUAL_KEYS)
+    room = (keys or usual) if shape.key else ROOM_WITHOUT_KEY
+    size = Size(shape.key_words, words_of(shape), room)
+    if keys or names <= usual or not any(part.is_name for part in shape.key):
+        return size
+    of_names = size._replace(room=names)
+    return of_names if aggregates.has_room(of_names) else size

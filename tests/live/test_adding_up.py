@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 import markerjit
+from markerjit.arena.aggregates import Aggregates
+from markerjit.session import aggregate
 from markerjit.session.switch import Switcher
 from tests.support.buckets import compare_with_histogram, compare_with_quantiles
 from tests.support.commands import cli, one_line, python_started
@@ -240,6 +242,24 @@ def test_more_keys_than_there_is_room_for_are_counted(target: Callable, tmp_path
     for row in answers.rows:
         (text,) = row.key
         assert row.events <= truth[int(str(text).removeprefix("key-"))].count
+
+
+@pytest.mark.parametrize(
+    ("by", "fits", "rooms"),
+    [("name", True, 4), ("name, tid", True, 4), ("tid", True, 2), ("name", False, 2)],
+)
+def test_there_is_room_for_each_name_where_names_are_keys(
+    target: Callable, monkeypatch: pytest.MonkeyPatch, by: str, fits: bool, rooms: int
+) -> None:
+    monkeypatch.setattr(aggregate, "USUAL_KEYS", 2)
+    if not fits:
+        monkeypatch.setattr(Aggregates, "has_room", lambda *_: False)
+    program = target("truth_keys", "1")
+    with (
+        markerjit.attach(program.pid) as session,
+        session.aggregate("func:libc.so*:{malloc,free,calloc,realloc}", by=by) as adding,
+    ):
+        assert adding.read().room == rooms
 
 
 def test_texts_that_are_missing_or_too_long(target: Callable) -> None:
