@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         Refused,
         TargetGone,
         UnexpectedBytes,
+        UnknownField,
         UnknownMarker,
         Unsupported,
     )
@@ -269,6 +270,7 @@ _HOME = {
             "Refused",
             "TargetGone",
             "UnexpectedBytes",
+            "UnknownField",
             "UnknownMarker",
             "Unsupported",
         ),
@@ -382,6 +384,7 @@ __all__ = [
     "Trace",
     "Tracing",
     "UnexpectedBytes",
+    "UnknownField",
     "UnknownMarker",
     "Unsupported",
     "UsdtNeed",

@@ -16,6 +16,8 @@ _BEFORE_CARET = 60
 """Characters of an expression that are shown before a place in it, and from that place on."""
 _MOST_SHOWN = 200
 """Characters of a name that are shown."""
+_MOST_FIELDS = 20
+"""Names of fields that are shown, where none of them is like the one that is asked for."""
 
 
 class Reason(Enum):
@@ -249,6 +251,21 @@ class Refused(MarkerError):
 
 class NoMatch(Refused):
     """No process matches the request."""
+
+
+class UnknownField(Refused):
+    """No marker that is meant has a field of this name. `names` are the fields that there are."""
+
+    def __init__(self, field: str, names: tuple[str, ...], *, of: str = "") -> None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(field, names)
+        others = f" and {len(names) - _MOST_FIELDS} more" if len(names) > _MOST_FIELDS else ""
+        known = ", ".join(sorted(names)[:_MOST_FIELDS]) or "none"
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {known}{others}"
+        super().__init__(f"no marker{of} has a field {shown(field)}; {hint}")
+        self.field = field
+        self.names = names
 
 
 class ChangeFailed(MarkerError):

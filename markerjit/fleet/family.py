@@ -77,9 +77,9 @@ class Family(Generic[T]):
     `request` returns the request for a session, as a context: a trace, or markers that are switched
     on and, at its end, off. Raises what a session, the request and following raise for a single
     pid; of several, those for which it fails are noted, and the last reason is raised where none is
-    left. Children for which it fails are noted. A question that is wrong for all that have such
-    markers is raised. A `program` that was launched is the only one of the pids; its exit status is
-    taken, and is told to it.
+    left. Children for which it fails are noted. A name in the request, of a question or of a field,
+    that is wrong for all that have such markers is raised. A `program` that was launched is the
+    only one of the pids; its exit status is taken, and is told to it.
 
     missed   sentences for programs whose beginning was not traced
     """
@@ -117,7 +117,7 @@ class Family(Generic[T]):
             if not self._alive:
                 raise self._members.failed[-1].error
             self._follow_children(but=pids)
-            self._members.check_question()
+            self._members.check_request()
         except BaseException:
             self.close()
             raise
@@ -152,8 +152,8 @@ class Family(Generic[T]):
 
     def poll(self) -> list[Member[T]]:
         """Begin the requests for what was started meanwhile; returns these. Call it often: what was
-        started waits for it. Raises BadQuestion where the question is wrong for all so far that
-        have such markers."""
+        started waits for it. Raises BadQuestion or UnknownField where a name in the request is
+        wrong for all so far that have such markers."""
         before = self.members
         until = time.monotonic() + _AT_ONCE_S
         while time.monotonic() < until and (news := self._follower.next()):
@@ -162,7 +162,7 @@ class Family(Generic[T]):
             if hold.is_waiting() or hold.has_begun():
                 self._begin_held(hold)
         self._remove_holds()
-        self._members.check_question()
+        self._members.check_request()
         return self.members[len(before) :]
 
     def wait(self, most_s: float) -> None:

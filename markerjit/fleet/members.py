@@ -19,6 +19,7 @@ from markerjit.errors import (
     NoMarkers,
     NoSuchProcess,
     TargetGone,
+    UnknownField,
     UnknownMarker,
 )
 from markerjit.fleet.failed import Failed
@@ -28,6 +29,9 @@ from markerjit.session.watch import Ending
 from markerjit.tuples import NamedTuple, brief
 
 T = TypeVar("T")
+
+_OF_THE_USER = BadQuestion, UnknownField
+"""The errors of a request that names what such markers do not have."""
 
 
 @runtime_checkable
@@ -128,10 +132,10 @@ class Members(Generic[T]):
             return error
         return None
 
-    def check_question(self) -> None:
-        """Raise BadQuestion where the question is wrong for all processes so far that have such
-        markers."""
-        wrong = [each.error for each in self.failed if isinstance(each.error, BadQuestion)]
+    def check_request(self) -> None:
+        """Raise BadQuestion or UnknownField where the question, or a field to be recorded, is wrong
+        for all processes so far that have such markers."""
+        wrong = [each.error for each in self.failed if isinstance(each.error, _OF_THE_USER)]
         if wrong and not self._has_begun:
             raise wrong[-1]
 

@@ -36,7 +36,8 @@ class Newcomers(Generic[T]):
     """Processes that `targets` means, each with the same request, until `end_requests` or `close`.
 
     `request` is as a `Family` has it. A process for which it fails is noted, and the others go on.
-    Raises BadQuestion where the question is wrong for all that are there and have such markers.
+    Raises BadQuestion or UnknownField where a name in the request is wrong for all that are there
+    and have such markers.
 
     missed  always empty: nobody says what was missed
     way     how processes are seen, in a few words
@@ -67,7 +68,7 @@ class Newcomers(Generic[T]):
                 start = self._starts[pid] = Start(pid, runs=True)
                 if start.is_due():
                     self._attempt(pid, start)
-            self._members.check_question()
+            self._members.check_request()
         except BaseException:
             self.close()
             raise
@@ -89,7 +90,8 @@ class Newcomers(Generic[T]):
 
     def poll(self) -> list[Member[T]]:
         """Begin the requests for the processes that have come meanwhile; returns these. Raises
-        BadQuestion where the question is wrong for all so far that have such markers."""
+        BadQuestion or UnknownField where a name in the request is wrong for all so far that have
+        such markers."""
         before = self.members
         self._look_for_ends()
         for pid in self._arrivals.poll():
@@ -102,7 +104,7 @@ class Newcomers(Generic[T]):
                 self._attempt(pid, start)
             elif start.is_over():
                 self._end_start(pid)
-        self._members.check_question()
+        self._members.check_request()
         return self.members[len(before) :]
 
     def wait(self, most_s: float) -> None:

@@ -24,7 +24,7 @@ from markerjit.arena.code import Places
 from markerjit.arena.hashes import fnv1a
 from markerjit.arena.units import Noted, Unit
 from markerjit.arguments import check_int, check_is
-from markerjit.errors import BadArgument, BadQuestion, Refused
+from markerjit.errors import BadArgument, BadQuestion, Refused, UnknownField
 from markerjit.model import RemoteAddress, Signature
 from markerjit.patch.request import AddUp, Count, HeapStep, InC, Pair, Probe, Record
 from markerjit.patch.where import Where
@@ -704,7 +704,7 @@ def _strings_of(name: Strings | str) -> Strings:
 
 
 def check_fields(signatures: Iterable[Signature], names: Iterable[str]) -> None:
-    """Raises Refused for a name that is a field of none of the markers."""
+    """Raises UnknownField for a name that is a field of none of the markers."""
     from markerjit.elf import parse_format
 
     fields = {
@@ -714,4 +714,4 @@ def check_fields(signatures: Iterable[Signature], names: Iterable[str]) -> None:
     }
     for name in names:
         if name not in fields:
-            raise Refused(f"no marker has a field {name}; there are {', '.join(sorted(fields))}")
+            raise UnknownField(name, tuple(sorted(fields)))

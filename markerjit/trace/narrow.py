@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from markerjit.arguments import check_all, check_is
-from markerjit.errors import Refused
+from markerjit.errors import UnknownField
 from markerjit.model import Event
 from markerjit.ring.types import RecordType
 from markerjit.trace.reading import Trace
@@ -19,17 +19,13 @@ T = TypeVar("T")
 
 def only_fields(trace: Trace, names: Sequence[str]) -> Trace:
     """The events of a trace with the fields of these names alone, in the order of each marker's
-    format. Raises Refused for a name that no marker has."""
+    format. Raises UnknownField for a name that no marker has."""
     check_is("trace", trace, Trace)
     check_all("names", names, str)
     known = {field.name: None for kind in trace.info.types for field in kind.fields}
     for name in names:
         if known and name not in known:
-            import difflib
-
-            nearest = difflib.get_close_matches(name, known)
-            hint = f"did you mean {' or '.join(nearest)}?" if nearest else ", ".join(sorted(known))
-            raise Refused(f"no marker of the trace has a field {name}; {hint}")
+            raise UnknownField(name, tuple(known), of=" of the trace")
     return _Narrow(trace, frozenset(names))
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from markerjit.arguments import check_all, check_is, check_text
 from markerjit.elf import show
-from markerjit.errors import Refused
+from markerjit.errors import Refused, UnknownField
 from markerjit.model import Field, FieldType, Value
 from markerjit.printable import printable
 from markerjit.ring.batch import Columns, Texts
@@ -98,15 +98,13 @@ class LineTemplate:
         return tuple(name for _, name in self._parts if name)
 
     def check(self, types: Sequence[RecordType]) -> None:
-        """Raise Refused where it names a field that none of these types of records has."""
+        """Raise UnknownField where it names a field that none of these types of records has."""
         check_all("types", types, RecordType)
         known = dict.fromkeys(field.name for kind in types for field in kind.fields)
         for name in self.names:
             field = name.removeprefix(_OF_FIELD)
             if field != name and known and field not in known:
-                near = difflib.get_close_matches(field, known)
-                hint = f"did you mean {' or '.join(near)}?" if near else ", ".join(sorted(known))
-                raise Refused(f"no marker has a field {field}; {hint}")
+                raise UnknownField(field, tuple(known))
 
     def lines(
         self,

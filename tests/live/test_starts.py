@@ -154,12 +154,21 @@ def test_what_fails_for_a_moment_is_tried_again(
         assert traced.failed == []
 
 
-def test_question_that_is_wrong_for_the_first_newcomer_is_raised(program: Path) -> None:
-    request = lambda session: session.trace("truth_host", where="nmuber")  # noqa: E731
+@pytest.mark.parametrize(
+    ("asked", "error", "sentence"),
+    [
+        ({"where": "nmuber"}, markerjit.BadQuestion, "no name nmuber"),
+        ({"fields": "nmuber"}, markerjit.UnknownField, "has a field nmuber; there are n"),
+    ],
+)
+def test_name_that_is_wrong_for_the_first_newcomer_is_raised(
+    program: Path, asked: dict[str, Any], error: type[markerjit.MarkerError], sentence: str
+) -> None:
+    request = lambda session: session.trace("truth_host", **asked)  # noqa: E731
     with markerjit.Newcomers(markerjit.Targets(exe=str(program)), request) as traced:
-        with running(program), pytest.raises(markerjit.BadQuestion, match="no name nmuber"):
+        with running(program), pytest.raises(error, match=sentence):
             wait_until(lambda: traced.poll() or traced.failed, "the newcomer")
-        assert [type(each.error) for each in traced.failed] == [markerjit.BadQuestion]
+        assert [type(each.error) for each in traced.failed] == [error]
 
 
 def test_what_goes_on_failing_is_said(

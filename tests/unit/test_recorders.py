@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from markerjit.abi import CODE_SIZE, RUNTIME_SIZE, MarkerEntry
-from markerjit.errors import MarkerError, Refused
+from markerjit.errors import MarkerError, Refused, UnknownField
 from markerjit.model import CType, RemoteAddress, Signature
 from markerjit.patch.request import Count, Record
 from markerjit.patch.where import Where
@@ -370,6 +370,9 @@ def test_fields_that_some_marker_has_are_fine() -> None:
 def test_a_field_that_no_marker_has_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(Refused, match="no marker has a field z; there are a, b, c"):
         check_fields([event(), event("other", "c %d", INT)], ["a", "z"])
+    many = [event(f"of{number}", f"x{number:02} %d", INT) for number in range(30)]
+    with pytest.raises(UnknownField, match="there are x00, x01, .*, x19 and 10 more$"):
+        check_fields(many, ["zzzz"])
 
 
 # ---- questions -----------------------------------------------------------------------------------
