@@ -56,6 +56,7 @@ def print_programs(
         follow = _Follow(programs, options.pattern, printer, by_type)
         end.arm(streams, options.duration)
         follow.begin(programs.members)
+        follow.remarks.print_new()
         printer.print_until_end(follow.step, is_over=follow.is_over, wait=programs.wait)
         follow.step()
     printer.print_rest()
@@ -109,7 +110,7 @@ class _Writing:
 
     def __init__(self, traced: Traced, pattern: str, files: several.Files) -> None:
         self.streams: list[markerjit.EventStream] = []
-        self.remarks = Remarks(traced, pattern)
+        self.remarks = _remarks(traced, pattern)
         self._traced = traced
         self._files = files
         self._left = 0  # programs that are not over
@@ -130,13 +131,13 @@ class _Writing:
         """Take what is new, write, and leave behind what is over. Returns whether there were new
         events."""
         self.begin(self._traced.poll())
+        self.remarks.print_new()
         busy = self._files.poll()
         finished = self._files.take_finished()
         for member in self._traced.members:
             if member.begun in finished:
                 self._left -= 1
                 self._traced.retire(member)
-        self.remarks.print_new()
         return busy
 
     def counts(self) -> tuple[int, int]:
@@ -168,8 +169,11 @@ def begun(
             error=True,
         )
     launching.let_go(program)
-    output.print_left_out(left for each in programs.members for left in each.begun.unswitched)
     return programs
+
+
+def _remarks(traced: Traced, pattern: str) -> Remarks[markerjit.EventStream]:
+    return Remarks(traced, pattern, lambda stream: stream.unswitched)
 
 
 class _Follow:
@@ -180,7 +184,7 @@ class _Follow:
     ) -> None:
         self.programs = 0
         self.price = price_of(traced)
-        self.remarks = Remarks(traced, pattern)
+        self.remarks = _remarks(traced, pattern)
         self._traced = traced
         self._printer = printer
         self._pids = pids
@@ -197,12 +201,12 @@ class _Follow:
         for member in new:
             self._printer.add(member.begun)
         self.begin(new)
+        self.remarks.print_new()
         finished = self._printer.take_finished()
         for member in self._traced.members:
             if member.begun in finished:
                 self._traced.retire(member)
         self.price = price_of(self._traced)
-        self.remarks.print_new()
 
     def is_over(self) -> bool:
         """Whether no more programs will come."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import markerjit
 from markerjit.cli import arguments, output, targets
@@ -74,17 +74,30 @@ def gathered(
     return markerjit.Family(pids, request, program=program, ring_size=size, **vouched)
 
 
-class Remarks:
-    """What could not be done for some programs, and what is to be said of the USDT probes of the
-    pattern there, each said once on standard error."""
+class Remarks(Generic[T]):
+    """What could not be done for some programs, what they have left out, and what is to be said of
+    the USDT probes of the pattern there, each said once on standard error."""
 
-    def __init__(self, programs: Programs[T], pattern: str) -> None:
+    def __init__(
+        self,
+        programs: Programs[T],
+        pattern: str,
+        left_out: Callable[[T], Iterable[markerjit.LeftOut]],
+    ) -> None:
+        """`left_out` has the markers that a request, which has begun, left as they were."""
         self._programs = programs
         self._pattern = pattern
+        self._left_out_by = left_out
+        self._left_out_of_all = output.LeftOutOfAll()
         self._failed = self._missed = 0
         self._seen: set[markerjit.Session] = set()
         self._said: set[str] = set()
         self._reasons: dict[str, int] = {}
+
+    @property
+    def left_out(self) -> tuple[markerjit.LeftOut, ...]:
+        """What the programs have left out so far."""
+        return self._left_out_of_all.markers
 
     def print_new(self) -> None:
         """Say what is new."""
@@ -93,14 +106,18 @@ class Remarks:
         for sentence in missed[self._missed :]:
             output.say(f"markerjit: {sentence}", error=True)
         self._failed, self._missed = len(failed), len(missed)
-        sessions = {member.session for member in self._programs.members}
+        members = self._programs.members
+        new = [member for member in members if member.session not in self._seen]
+        self._left_out_of_all.print(
+            left for member in new for left in self._left_out_by(member.begun)
+        )
         remarks = {
             remark
-            for session in sessions - self._seen
-            for remark in output.usdt_remarks(session, self._pattern)
+            for member in new
+            for remark in output.usdt_remarks(member.session, self._pattern)
         }
         output.print_remarks(remarks - self._said)
-        self._seen = sessions
+        self._seen = {member.session for member in members}
         self._said |= remarks
 
 

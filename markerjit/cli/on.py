@@ -218,8 +218,7 @@ def print_switched(
 ) -> None:
     """Say what was switched, and what was not; shared with `flight start`."""
     targets.print_failed(failed)
-    for done in switched.values():
-        output.print_left_out(done.applied.left_out)
+    output.print_left_out(left for done in switched.values() for left in done.applied.left_out)
     output.print_remarks(each for done in switched.values() for each in done.remarks)
     if options.json:
         documents = (

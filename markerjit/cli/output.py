@@ -385,24 +385,29 @@ def line_of_process(pid: int, line: str, *, json: bool) -> str:
     return f'{{"pid": {pid}, {line[1:]}\n' if json else f"{pid} {line}\n"
 
 
-def print_left_out(left_out: Iterable[LeftOut]) -> None:
-    """Say on standard error which markers matched and were left as they were; once what several
-    processes have left out alike."""
-    for line in left_out_lines(dict.fromkeys(left_out)):
-        say(f"markerjit: left out: {line}", error=True)
-
-
 class LeftOutOfAll:
-    """What programs that come one after the other have left out. Each is said once."""
+    """The markers that matched and were left as they were, in one process or in several that come
+    together or one after the other. What is left out alike is said once, on standard error."""
 
     def __init__(self) -> None:
-        self._said: set[LeftOut] = set()
+        self._said: dict[LeftOut, None] = {}
+
+    @property
+    def markers(self) -> tuple[LeftOut, ...]:
+        """All of them so far."""
+        return tuple(self._said)
 
     def print(self, left_out: Iterable[LeftOut]) -> None:
-        """Say what was not left out before."""
-        new = [marker for marker in left_out if marker not in self._said]
-        self._said.update(new)
-        print_left_out(new)
+        """Say what was not said before."""
+        new = [marker for marker in dict.fromkeys(left_out) if marker not in self._said]
+        self._said |= dict.fromkeys(new)
+        for line in left_out_lines(new):
+            say(f"markerjit: left out: {line}", error=True)
+
+
+def print_left_out(left_out: Iterable[LeftOut]) -> None:
+    """Say what all processes of a request have left out, where no others come."""
+    LeftOutOfAll().print(left_out)
 
 
 def usdt_remarks(session: View, pattern: str) -> Sequence[str]:

@@ -102,7 +102,7 @@ def stay(
             pids = targets.chosen(options).pids
         programs = gather.gathered(options, request, pids, program)
         stack.callback(programs.close)
-        remarks = gather.Remarks(programs, options.pattern)
+        remarks = gather.Remarks(programs, options.pattern, lambda applied: applied.left_out)
         end.arm([], options.duration)
         tally.add(programs.members)
         let_go(program)
@@ -142,13 +142,10 @@ class _Tally:
         self._programs = 0
         self._rows: dict[str, Hits] = {}
         self._unknown = 0
-        self._left_out = output.LeftOutOfAll()
 
     def add(self, members: Sequence[markerjit.Member[markerjit.Applied]]) -> None:
         """Take programs that have come."""
         self._programs += len(members)
-        for member in members:
-            self._left_out.print(member.begun.left_out)
 
     def finish(self, member: markerjit.Member[markerjit.Applied]) -> None:
         """Add the hits of a program, which may be over."""

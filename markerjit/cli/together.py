@@ -32,7 +32,6 @@ class Together:
     def __init__(self) -> None:
         self.programs = 0
         self.unknown = 0
-        self._left_out = output.LeftOutOfAll()
         self._now: list[AddingUp] = []
         self._ended: list[Answers] = []
         self._interval: list[Answers] = []  # of those that have ended in it
@@ -40,9 +39,7 @@ class Together:
     def add(self, members: Sequence[Member]) -> None:
         """Take programs that have come."""
         self.programs += len(members)
-        for member in members:
-            self._now.append(member.begun)
-            self._left_out.print(member.begun.unswitched)
+        self._now += [member.begun for member in members]
 
     def finish(self, member: Member) -> None:
         """Take the last answer of a program whose markers are off."""
@@ -93,10 +90,11 @@ def add_up(
         stack.callback(end.disarm)
         programs = gather.gathered(options, request, pids, program)
         stack.callback(programs.close)
-        remarks = gather.Remarks(programs, options.pattern)
+        remarks = gather.Remarks(programs, options.pattern, lambda adding: adding.unswitched)
         end.arm((), options.duration)
         together.add(programs.members)
         launching.let_go(program)
+        remarks.print_new()
         next_at = time.monotonic() + view.period
         while not end.has_come and not programs.is_over:
             for ended in programs.take_ended():
