@@ -37,6 +37,7 @@ class Reason(Enum):
     NO_STUB = "no stub yet"
     NEEDS_BREAKPOINT = "a breakpoint that nobody asked for"
     NO_QUESTION = "the question cannot be asked of it"
+    BAD_NOTE = "a note that is not understood"
     HELD = "held by a reader or a flight recorder"
     OTHER = "other"
 

@@ -30,8 +30,6 @@ _NARROWEST_FOLDED = 20
 """Characters of a column whose texts are folded."""
 _STRAYS = 20
 """Lines of stray heads at most: an object may have had thousands."""
-_NOTES = 8
-"""Notes that are left out, and have a line each."""
 
 
 COLOURS = ("auto", "always", "never")
@@ -411,21 +409,13 @@ def print_left_out(left_out: Iterable[LeftOut]) -> None:
 
 
 def usdt_remarks(session: View, pattern: str) -> Sequence[str]:
-    """What is to be said of the USDT probes of a pattern in a process, in sentences: those that are
-    left out because of their notes, and those that are on in vain. Nothing where it has ended."""
+    """What is to be said of the USDT probes of a pattern that are on in vain in a process, in
+    sentences. Nothing where it has ended."""
     with suppress(MarkerError):
-        problems = session.usdt_problems(pattern)
-        left_out = [f"left out: {problem}" for problem in problems[:_NOTES]]
-        if len(problems) > _NOTES:
-            left_out.append(
-                f"left out: {len(problems) - _NOTES:,} notes more of process {session.pid}; list "
-                f"{session.pid} --usdt has them"
-            )
-        needs = [
+        return [
             f"the program passes {name} only while {other} is on, too: '{name},{other}'"
             for name, other in session.usdt_needs(pattern)
         ]
-        return [*left_out, *needs]
     return ()
 
 

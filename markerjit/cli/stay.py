@@ -127,9 +127,9 @@ def stay(
         )
     remarks.print_new()
     if options.json:
-        output.print_json(staying_facts(tally.outcome(programs)))
+        output.print_json(staying_facts(tally.outcome(programs, remarks.left_out)))
     else:
-        _print_end(tally.outcome(programs), options.pattern)
+        _print_end(tally.outcome(programs, remarks.left_out), options.pattern)
     return int(bool(programs.failed))
 
 
@@ -161,11 +161,13 @@ class _Tally:
                     before.programs + 1, before.hits + marker.hits, before.lost + marker.lost
                 )
 
-    def outcome(self, programs: gather.Programs[markerjit.Applied]) -> Stayed:
+    def outcome(
+        self, programs: gather.Programs[markerjit.Applied], left_out: Sequence[markerjit.LeftOut]
+    ) -> Stayed:
         """All of it, with what could not be switched."""
         return Stayed(
             dict(sorted(self._rows.items())), self._programs, programs.plain, self._unknown,
-            self.on, programs.failed, programs.missed, self.price,
+            self.on, programs.failed, programs.missed, self.price, left_out,
         )  # fmt: skip
 
 

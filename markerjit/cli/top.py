@@ -213,6 +213,7 @@ def _recorded(
         )  # fmt: skip
     targets.print_failed(fleet.failed)
     end.arm((*streams.values(),), options.duration)
+    output.print_left_out(left for stream in streams.values() for left in stream.unswitched)
     output.print_remarks_of(fleet.sessions.values(), options.pattern)
     sources = {pid: _sources(fleet.sessions[pid], stream, keys) for pid, stream in streams.items()}
     last, lost, is_first = time.monotonic(), 0, True

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from markerjit.facts import Json
+from markerjit.facts.markers import left_out_facts
 from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.fleet.failed import Failed
     from markerjit.fleet.family import Price
     from markerjit.fleet.overview import Overview
+    from markerjit.patch.switchable import LeftOut
 
 
 class Hits(NamedTuple):
@@ -34,6 +36,7 @@ class Stayed(NamedTuple):
     failed: Sequence[Failed]
     missed: Sequence[str]
     price: Price | None
+    left_out: Sequence[LeftOut]
 
 
 def staying_facts(stayed: Stayed) -> Json:
@@ -46,6 +49,7 @@ def staying_facts(stayed: Stayed) -> Json:
         "on": list(stayed.on),
         "failed": failed_facts(stayed.failed),
         "missed": list(stayed.missed),
+        "left_out": left_out_facts(stayed.left_out),
     }
     if stayed.price is not None:
         facts["price"] = stayed.price._asdict()

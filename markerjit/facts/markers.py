@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _NAMED = 4
 """Of the names with one reason; --json has all."""
+_NOTES = "USDT probes whose notes are not understood; list --usdt has them"
 _PLACES = re.compile(r" \((?:[^()]*\+)?0x[0-9a-f]+\)")
 """What a sentence says of addresses: ` (libc.so.6+0x9ac40)`, and ` (0x9ac44)`."""
 
@@ -94,14 +95,17 @@ def field_facts(fields: Iterable[Field]) -> list[Json]:
 def left_out_lines(left_out: Iterable[LeftOut]) -> Iterator[str]:
     """What is said of markers that matched and were left as they were. A pattern may be of hundreds
     that need a breakpoint: these have one line. Of others that differ in nothing but the name and
-    the place, the first ones are said, and how many more there are."""
+    the place, and of USDT probes with notes that are not understood, the first ones are said, and
+    how many more there are."""
     needing: list[LeftOut] = []
     reasons: Counter[str] = Counter()
     for marker in left_out:
         if marker.reason is Reason.NEEDS_BREAKPOINT:
             needing.append(marker)
             continue
-        what = _PLACES.sub("", marker.sentence.replace(written_name(marker.marker), "…"))
+        what = _NOTES
+        if marker.reason is not Reason.BAD_NOTE:
+            what = _PLACES.sub("", marker.sentence.replace(written_name(marker.marker), "…"))
         reasons[what] += 1
         if reasons[what] <= _NAMED:
             yield marker.sentence

@@ -22,7 +22,7 @@ from typing import Generic, Protocol, TypeVar
 
 from markerjit.arena.aggregates import NO_TICKS, Aggregate, Size, Ticks
 from markerjit.arena.arena import Arena
-from markerjit.errors import MarkerError, NoSuchProcess, Refused, TargetGone
+from markerjit.errors import MarkerError, NoSuchProcess, Reason, Refused, TargetGone
 from markerjit.model import RemoteAddress, Site
 from markerjit.patch.plan import SiteState
 from markerjit.patch.request import Request
@@ -32,6 +32,7 @@ from markerjit.proc.owner import ourselves
 from markerjit.session.counting import Counting, count_again, counting
 from markerjit.session.holding import is_bound
 from markerjit.session.insist import insist
+from markerjit.session.notes import left_out_by_notes
 from markerjit.session.status import unmatched
 from markerjit.session.switch import Switcher, tell_of_markers
 from markerjit.session.turn import Turn
@@ -227,7 +228,8 @@ def held(switcher: Switcher, prepare: Callable[[Turn], P]) -> Iterator[P]:
                 except MarkerError:
                     switched -= 1
                     raise
-                source.unswitched = (*source.unswitched, *done.applied.left_out)
+                notes = left_out_by_notes(turn.target, leg.name)
+                source.unswitched = (*source.unswitched, *notes, *done.applied.left_out)
         yield prepared
     finally:
         if prepared and prepared.source.aggregate.owner == ourselves():  # no child of a fork
@@ -333,7 +335,8 @@ class _Ending(Generic[T]):
 
 
 def _tell_of_gone(source: Source[T], sites: Iterable[Site]) -> None:
-    never_on = {each.marker for each in source.unswitched}
+    # Of a probe some notes may be understood, and others not.
+    never_on = {each.marker for each in source.unswitched if each.reason is not Reason.BAD_NOTE}
     names = {site.marker for site in sites} - never_on
     source.gone = tuple(sorted({*source.gone, *names}))
 

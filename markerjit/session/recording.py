@@ -27,6 +27,7 @@ from markerjit.ring.brakes import Brakes
 from markerjit.ring.types import Strings, Time
 from markerjit.session.asking import askable
 from markerjit.session.holding import refuse_added_up
+from markerjit.session.notes import left_out_by_notes
 from markerjit.session.planning import Planner
 from markerjit.session.probes_in_c import load_probe
 from markerjit.session.switch import Switcher, tell_of_markers
@@ -98,7 +99,8 @@ Prepare = Callable[[Turn], Sequence[Site]]
 
 
 class Recordable(NamedTuple):
-    """The arena's recorders, the sites that match, and markers that a question leaves out."""
+    """The arena's recorders, the sites that match, and markers that a question leaves out, or a
+    note that is not understood."""
 
     recorders: Recorders
     sites: Sequence[Site]
@@ -129,7 +131,8 @@ def ready_to_record(
     refuse_added_up(turn.target, recorders, sites)
     _check_time(recorders.arena, request.probe.options.time)
     tell_of_markers(turn, sites, request, recorders)
-    return Recordable(recorders, sites, left_out)
+    notes = left_out_by_notes(turn.target, name)
+    return Recordable(recorders, sites, (*notes, *left_out))
 
 
 def fit_rings(turn: Turn, arena: Arena, size: int | None, *, keep: bool = False) -> None:

@@ -46,6 +46,7 @@ from markerjit.ring.brakes import NO_BRAKES, Brakes
 from markerjit.ring.types import DEFAULT_TEXT, RecordType, Strings, Time
 from markerjit.session.clock import EarlyClock
 from markerjit.session.holding import take
+from markerjit.session.notes import left_out_by_notes
 from markerjit.session.probes_in_c import (
     has_probes_in_c,
     load_probe,
@@ -279,9 +280,10 @@ class Session(View):
             if compiled:
                 load_probe(turn, switcher, turn.target.matching(name), request, compiled)
             took = take(self._target, switcher.recorders, name, request, force=force)
+            notes = left_out_by_notes(self._target, name)
             if not compiled and request.probe.question is None and not until_ns:
                 applied = switcher.switch_again(turn, name, request)
-                if is_plain:
+                if is_plain and not notes:
                     switcher.note_asked(turn, asked, name, request)
             else:
                 from markerjit.session.asking import askable
@@ -289,7 +291,8 @@ class Session(View):
                 sites, left_out = askable(turn.target.matching(name), request.probe)
                 applied = switcher.switch(turn, sites, request, until_ns=until_ns).applied
                 applied = applied._replace(left_out=(*left_out, *applied.left_out))
-        return applied._replace(**took._asdict())
+        left_out = (*notes, *applied.left_out)
+        return applied._replace(**took._asdict(), left_out=left_out)
 
     def off(
         self, pattern: str | None = None, *, quiesce: str | None = None, force: bool = False

@@ -33,6 +33,7 @@ from markerjit.proc.owner import ourselves
 from markerjit.quiesce.strategies import Strategy
 from markerjit.session.entries import Entries, slots_by_entry
 from markerjit.session.holding import take
+from markerjit.session.notes import left_out_by_notes
 from markerjit.session.switch import Ready, Switcher
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
@@ -62,7 +63,7 @@ class Stepper:
             sites = turn.target.matching(name)
             states, plan, recorders = _made_ready(switcher, turn, sites, request)
             self.stages: Stages = stages_of(plan, strategy)
-            self.left_out = plan.left_out
+            self.left_out = (*left_out_by_notes(turn.target, name), *plan.left_out)
             self._plan = plan
             self._packed = bytes(pack(plan.edits))
             self._is_open = bool(self.stages.stages)

@@ -76,8 +76,8 @@ class Asked(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """The rings, claimed: what will be switched on, markers that a question leaves out, and the
-    bytes of an earlier reader that are dropped."""
+    """The rings, claimed: what will be switched on, markers that are left out before there is a
+    plan, and the bytes of an earlier reader that are dropped."""
 
     recorders: Recorders
     sites: Sequence[Site]

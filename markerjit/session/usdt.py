@@ -16,7 +16,6 @@ from markerjit.sites import ProbeName, parse_name
 from markerjit.sites.usdt import (
     UsdtState,
     matching_usdt,
-    problems_of,
     usdt_of_file,
     usdt_states,
 )
@@ -68,12 +67,6 @@ def usdt_of(target: Target, name: ProbeName) -> UsdtView:
         sites = listed.sites if name.text == "*" else matching_usdt(listed, name)
         states = usdt_states(target.memory.read, sites)
         return UsdtView(_probes(_as_we_have_them(target, states)), listed.problems)
-
-
-def usdt_problems_of(target: Target, globs: Sequence[str]) -> tuple[BadNote, ...]:
-    """What is wrong with the notes of the USDT probes that match a glob. Raises TargetGone."""
-    with target.memory.watched():
-        return problems_of(target.usdt(target.look()), globs)
 
 
 def usdt_needs_of(target: Target, globs: Sequence[str]) -> tuple[UsdtNeed, ...]:

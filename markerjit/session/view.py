@@ -193,7 +193,10 @@ class View:
     def usdt_needs(self, pattern: str) -> tuple[UsdtNeed, ...]:
         """The USDT probes of the pattern that are on in vain, because the program passes them only
         while another one is on, too. The tables of providers know of these."""
-        globs = self._usdt_globs(pattern)
+        check_text("pattern", pattern)
+        self._target.check_open()
+        name = parse_name(pattern)
+        globs = [part.name for part in name.parts or (name,) if part.kind is NameKind.USDT]
         if not globs:
             return ()  # and nothing is imported
         from markerjit.session.usdt import usdt_needs_of
@@ -202,19 +205,12 @@ class View:
 
     def usdt_problems(self, pattern: str) -> tuple[BadNote, ...]:
         """What is wrong with the notes of USDT probes of the pattern, which are left out."""
-        globs = self._usdt_globs(pattern)
-        if not globs:
-            return ()
-        from markerjit.session.usdt import usdt_problems_of
-
-        return usdt_problems_of(self._target, globs)
-
-    def _usdt_globs(self, pattern: str) -> list[str]:
-        """What a pattern says of USDT probes, `provider:name`."""
         check_text("pattern", pattern)
-        self._target.check_open()
         name = parse_name(pattern)
-        return [part.name for part in name.parts or (name,) if part.kind is NameKind.USDT]
+        from markerjit.session.notes import problems_of_notes
+
+        self._target.look()
+        return problems_of_notes(self._target, name)
 
     def functions(self, pattern: str) -> FunctionView:
         """The functions of the process that match a name such as `func:pg_*` or `pg_*`, in all

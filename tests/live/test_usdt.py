@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -360,18 +361,28 @@ def test_probe_that_another_tool_has_hooked_is_left_out_and_named(target: Callab
 def test_operand_that_is_not_understood_leaves_out_its_probe_only(tmp_path: Path) -> None:
     lines = ['PROBE good, "8@%rdi"', "nop; nop; nop; nop", 'PROBE bad, "8@%fs:(%rax)"']
     with started(tmp_path, lines) as pid, markerjit.attach(pid) as session:
-        applied = session.enable("made:*")
+        applied = [session.enable("made:*") for _ in range(3)]
         view = session.usdt("made:*")
         session.disable("made:*")
         (problem,) = session.usdt_problems("made:*")
         none = session.usdt_problems("made:good,func:main")
+        excluded = session.usdt_problems("made:*,!made:b*")
+        with session.trace("made:*") as stream:
+            pass
+        with session.trace("made:*,!made:bad") as rest:
+            pass
         with pytest.raises(markerjit.UnknownMarker, match=r"left out: .*made:bad .* segment"):
             session.enable("made:bad")
         switched = cli("on", pid, "made:*")
+        shown = json.loads(cli("on", pid, "made:*", "--json").stdout)
         counted = cli("count", pid, "made:*", "--follow", "-d", "0.1s")
 
-    assert applied.written
-    assert not applied.left_out
+    assert applied[0].written
+    left = markerjit.LeftOut("made:bad", markerjit.Reason.BAD_NOTE, str(problem), lasts=True)
+    assert {each.left_out for each in applied} == {stream.unswitched} == {(left,)}
+    reason = {"marker": "made:bad", "kind": str(left.reason), "reason": str(problem)}
+    assert shown["left_out"] == [reason]
+    assert (excluded, rest.unswitched) == ((), ())
     assert [probe.name for probe in view.probes] == ["made:good"]
     assert problem in view.problems
     assert (problem.name, none) == ("made:bad", ())

@@ -594,6 +594,16 @@ def test_names_that_need_a_breakpoint_share_a_line_in_which_they_are_as_written_
     assert list(left_out_lines(needing[:1])) == ["_ZN2ns4stepEi!"]
 
 
+def test_notes_that_are_not_understood_are_counted_whatever_each_lacks() -> None:
+    names = [f"made:x{number}" for number in range(9)]
+    notes = [LeftOut(name, Reason.BAD_NOTE, f"{name} has {name[-1]}") for name in names]
+
+    assert list(left_out_lines(notes)) == [
+        *(note.sentence for note in notes[:4]),
+        "5 more: USDT probes whose notes are not understood; list --usdt has them",
+    ]
+
+
 def test_hundreds_that_differ_in_the_name_alone_are_counted() -> None:
     names = ["func:_ZN2ns4stepEi", *(f"m{index}" for index in range(1003))]
     sentences = {each: f"{written_name(each)} has no field n" for each in names}
