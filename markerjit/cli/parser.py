@@ -121,6 +121,11 @@ def parser_of(
                 first = next(iter(given), "PID")
                 where = "PID" if first.startswith("-") else first
                 message += f"; `markerjit list {where}` shows the markers that there are"
+            if chosen == "recipe" and message.startswith("unrecognized arguments"):
+                message += (
+                    "; `markerjit recipe show RECIPE` prints the command line that it stands for, "
+                    "which may have other options"
+                )
             from markerjit.cli.output import say
 
             say(f"{self.prog}: {message}; `{self.prog} --help` explains it", error=True)

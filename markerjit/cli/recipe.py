@@ -22,7 +22,7 @@ from contextlib import suppress
 
 import markerjit
 from markerjit.cli import arguments, output
-from markerjit.cli.parser import COMMANDS, LAUNCHING, parser_of
+from markerjit.cli.parser import COMMANDS, LAUNCHING, command_parser, parser_of
 from markerjit.ours import config_folder, own_directory, read_own_file
 from markerjit.printable import printable
 from markerjit.tuples import NamedTuple
@@ -71,6 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-d", "--duration", metavar="S", help="for run: end after S, such as 10s")
     parser.add_argument("--every", metavar="S", help="for run: show an answer every S seconds")
+    parser.add_argument("--top", metavar="N", help="for run: show the N most frequent keys")
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -98,10 +99,20 @@ def run(options: argparse.Namespace) -> int:
             f"is for {recipe.needs}"
         )
     given = ["--json"] if options.json else []
-    for option in ("duration", "every"):
+    for option in ("duration", "every", "top"):
         if (value := getattr(options, option)) is not None:
+            _check_option(recipe, f"--{option}")
             given += [f"--{option}", value]
     return _run(recipe, options, given)
+
+
+def _check_option(recipe: Recipe, option: str) -> None:
+    """Refuse an option that the recipe's command does not have."""
+    options = command_parser(recipe.command)._option_string_actions
+    if option not in options:
+        raise markerjit.Refused(
+            f"{recipe.command}, the command of this recipe, has no {option}; leave it out"
+        )
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -105,10 +105,26 @@ def test_what_is_no_file_is_not_waited_for(
         (("show", "zzz"), "markerjit recipe list"),
         (("run", "libc-malloc"), "markerjit recipe run libc-malloc PID"),
         (("show",), "markerjit recipe list"),
+        (("run", "cpp-exceptions", "1", "--top", "5"), "trace, the command of this recipe, has no"),
     ],
 )
 def test_what_is_not_there_is_refused_with_the_next_step(
     folder: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], sentence: str
 ) -> None:
     assert run(["recipe", *words]) == 1
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--top", "x"), "markerjit hist: argument --top: 'x' is not a positive number"),
+        (("--keys", "9"), "`markerjit recipe show RECIPE` prints the command line"),
+    ],
+)
+def test_wrong_options_are_refused_by_the_command_or_with_the_way_to_it(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], sentence: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run(["recipe", "run", "libc-reads", "1", *words])
     assert sentence in capsys.readouterr().err
