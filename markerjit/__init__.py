@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from markerjit.fleet.family import Family, Price
     from markerjit.fleet.fleet import Fleet
     from markerjit.fleet.launch import Launched, launch
+    from markerjit.fleet.marked import find_marked
     from markerjit.fleet.members import Ended, Member
     from markerjit.fleet.newcomers import Newcomers
     from markerjit.fleet.overview import Overview, ProcessOverview, overview
@@ -171,6 +172,7 @@ _HOME = {
     "Price": "fleet.family",
     "Fleet": "fleet.fleet",
     **dict.fromkeys(("Launched", "launch"), "fleet.launch"),
+    "find_marked": "fleet.marked",
     "Overview": "fleet.overview",
     "ProcessOverview": "fleet.overview",
     "overview": "fleet.overview",
@@ -410,6 +412,7 @@ __all__ = [
     "coverage_of_file",
     "coverage_of_process",
     "event_lines",
+    "find_marked",
     "find_processes",
     "is_joint",
     "join_traces",

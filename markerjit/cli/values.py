@@ -47,30 +47,27 @@ class Kind(NamedTuple):
 
 def _pids(word: str, given: Given) -> Values:
     """Processes with markers, and their programs; others where no such process begins so."""
-    everyone = not os.geteuid()
-    named = [(str(process.pid), _name(process.pid)) for process in _marked(everyone)]
-    if any(pid.startswith(word) for pid, _ in named):
-        return named
-    return [(str(pid), _name(pid)) for pid in _all(everyone)] if word.isdigit() else []
+    begun = [pid for pid in _all() if str(pid).startswith(word)]
+    marked = markerjit.find_marked(begun)
+    pids = marked or (begun if word.isdigit() else [])
+    return [(str(pid), _name(pid)) for pid in pids]
 
 
 def _targets(word: str, given: Given) -> Values:
     """Pids, or names of programs."""
     if word[:1].isdigit():
         return _pids(word, given)
-    if not _is_begun(word):
-        return []
+    if word:
+        return _programs(word, given)
     marked = _pids("", given)
-    return [*marked, *_names(marked)] if word == "" else _names(marked)
+    return [*marked, *((name, "a program") for _, name in marked)]
 
 
 def _programs(word: str, given: Given) -> Values:
-    """Names of the programs of processes with markers."""
-    return _names(_pids("", given)) if _is_begun(word) else []
-
-
-def _names(pids: Values) -> list[tuple[str, str]]:
-    return [(name, "a program") for _, name in pids]
+    """Names of the programs of processes with markers. To look for markers takes longer than to ask
+    for a name, and most words here are names of files."""
+    names = {pid: name for pid in _all() if (name := _name(pid)).startswith(word)}
+    return [(names[pid], "a program") for pid in markerjit.find_marked(names)]
 
 
 def _users(word: str, given: Given) -> Values:
@@ -143,24 +140,15 @@ def _places(given: Given) -> Iterator[int | str]:
                 yield from markerjit.find_processes(markerjit.parse_targets(part))[:_MOST_PROCESSES]
 
 
-def _marked(everyone: bool) -> Sequence[markerjit.ProcessOverview]:
-    return markerjit.overview(everyone=everyone).processes
-
-
-def _all(everyone: bool) -> Iterator[int]:
-    """The processes of our user, or of everyone."""
-    for name in os.listdir("/proc"):
+def _all() -> Iterator[int]:
+    """The other processes of our user, for root those of everyone, by pid."""
+    user, ours = os.geteuid(), os.getpid()
+    for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
         try:
-            if name.isdigit() and (everyone or os.stat(f"/proc/{name}").st_uid == os.geteuid()):
-                yield int(name)
+            if pid != ours and (not user or os.stat(f"/proc/{pid}").st_uid == user):
+                yield pid
         except OSError:
             continue  # it has ended
-
-
-def _is_begun(word: str) -> bool:
-    """Whether the name of any process begins so. To look for markers in all of them may take
-    seconds, and most words here are names of files."""
-    return any(_name(pid).startswith(word) for pid in _all(not os.geteuid()))
 
 
 def _name(pid: int) -> str:

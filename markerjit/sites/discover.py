@@ -30,6 +30,9 @@ from markerjit.x86.forms import can_reach, marker_form, marker_tails
 
 _FIRST = attrgetter("first.address")
 
+File = tuple[str, int, str]
+"""A mapped file: its device, inode and path."""
+
 
 class Objects(NamedTuple):
     """The result of discovery.
@@ -56,6 +59,13 @@ def discover_process(read: Read, maps: Sequence[Mapping]) -> Objects:
     return collector.objects()
 
 
+def discover_object(read: Read, maps: Sequence[Mapping], start: Mapping) -> Objects:
+    """The same of the one object whose file is mapped from its beginning there."""
+    file = file_of_mapping(start)
+    of_file = [mapping for mapping in maps if file_of_mapping(mapping) == file]
+    return discover_process(read, of_file)
+
+
 def mapped_images(
     read: Read, maps: Sequence[Mapping], problems: list[BadNote | BadFile]
 ) -> Iterator[tuple[Mapping, MappedImage]]:
@@ -63,13 +73,13 @@ def mapped_images(
     object may be mapped once more as data, as by an emulator for its guest, or by a program that
     reads its own symbols: no object is there. One that cannot be read is added to the problems.
     Raises what `discover_process` raises."""
-    code: dict[tuple[str, int, str], list[Mapping]] = {}
+    code: dict[File, list[Mapping]] = {}
     for mapping in maps:
         if mapping.executable:
-            code.setdefault(_file(mapping), []).append(mapping)
+            code.setdefault(file_of_mapping(mapping), []).append(mapping)
     for mapping in starts_of_objects(maps):
         image = image_at(read, mapping, problems)
-        if image is not None and _has_code(image, code[_file(mapping)]):
+        if image is not None and _has_code(image, code[file_of_mapping(mapping)]):
             yield mapping, image
 
 
@@ -85,10 +95,10 @@ def _has_code(image: MappedImage, code: Sequence[Mapping]) -> bool:
 def starts_of_objects(maps: Sequence[Mapping]) -> Iterator[Mapping]:
     """The mappings of the beginnings of files that are mapped for execution, too: there are the
     headers of objects."""
-    executable = {_file(mapping) for mapping in maps if mapping.executable}
+    executable = {file_of_mapping(mapping) for mapping in maps if mapping.executable}
     for mapping in maps:
         starts_file = mapping.offset == 0 and mapping.readable and mapping.path[:1] not in ("", "[")
-        if starts_file and _file(mapping) in executable:
+        if starts_file and file_of_mapping(mapping) in executable:
             yield mapping
 
 
@@ -140,7 +150,8 @@ def _matching(sites: Sequence[Site], name: ProbeName) -> Lots:
     return named
 
 
-def _file(mapping: Mapping) -> tuple[str, int, str]:
+def file_of_mapping(mapping: Mapping) -> File:
+    """The file that is mapped."""
     return mapping.device, mapping.inode, mapping.path
 
 

@@ -359,6 +359,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             markerjit.event_lines,
             {"columns": [], "clock": CLOCK, "json": False, "pids": None},
         ),
+        "find_marked": (markerjit.find_marked, {"pids": [place.program.pid]}),
         "overview": (markerjit.overview, {"everyone": False, "usdt": False}),
         "matching_names": (markerjit.matching_names, {"pattern": "n*", "names": ["n"]}),
         "only_fields": (markerjit.only_fields, {"trace": trace, "names": ["n"]}),

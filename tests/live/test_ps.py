@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 import markerjit
 from markerjit.cli import main, output
+from markerjit.memory import Mapping
 from markerjit.session.target import Target
+from markerjit.sites import marked
+from markerjit.sites.discover import Objects, discover_object
 from tests.support.commands import cli, facts
+from tests.support.timing import Limited
 
 pytestmark = pytest.mark.live
 
@@ -41,6 +46,30 @@ def test_processes_with_markers_are_listed_with_what_is_on(target: Callable) -> 
     assert cells[3:5] == ["truth_loop", f"pid {os.getpid()}"]
     assert line.split()[1] == pwd.getpwuid(os.geteuid()).pw_name
     assert line.endswith("truth_threads 1 --rate 100")
+
+
+def test_marked_processes_are_found_and_a_file_is_looked_at_once(
+    target: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, other = (target("truth_threads", "1", "--rate", "100").pid for _ in range(2))
+    plain = target("truth_functions")
+    opened = target("truth_functions")
+    looked_at: list[str] = []
+
+    def discover(read: Any, maps: Sequence[Mapping], start: Mapping) -> Objects:
+        looked_at.append(start.path)
+        return discover_object(read, maps, start)
+
+    monkeypatch.setattr(marked, "discover_object", discover)
+    with markerjit.attach(opened.pid) as session:
+        session.on("func:truth_functions:main")
+    gone = Limited(["/bin/true"])
+    gone.wait()
+
+    pids = [other, opened.pid, gone.pid, busy, plain.pid]
+    assert markerjit.find_marked(iter(pids)) == [other, opened.pid, busy]
+    assert len(looked_at) == len(set(looked_at)) > 1
+    assert markerjit.find_marked([]) == []
 
 
 def test_functions_that_are_off_again_are_not_looked_for(target: Callable) -> None:
