@@ -51,7 +51,7 @@ EVERY = "floats_*"
 BURST = 40
 LISTEN_S = 60
 ENDED = ("TargetGone", "NoSuchProcess")
-_NOT_LOOKED_AT = ("seized",)
+_NOT_LOOKED_AT = ("seized", "interrupted")
 """Points at which a thread may stand whose interrupted call was not mended yet."""
 
 

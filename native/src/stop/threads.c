@@ -6,28 +6,35 @@
  * SEIZE and INTERRUPT, because they send no signal: nothing shows in the target, no parent is told,
  * and a process that is stopped by job control stays so (ptrace(2), "Attaching and detaching").
  *
- * One effect still shows in the target, and is repaired in resume_all: a few system calls return
- * EINTR after any stop, although no handler ran (signal(7), "Interruption of system calls and
- * library functions by stop signals").
+ * One effect still shows in the target, and is repaired by the look at each thread: a few system
+ * calls return EINTR after any stop, although no handler ran (signal(7), "Interruption of system
+ * calls and library functions by stop signals").
+ *
+ * A thread stands from its own stop until the last one has come to its own. So whatever can be done
+ * before the first interrupt, is:
+ *
+ *   1  all threads are seized, which stops none
+ *   2  those that run, or wait for a CPU, are interrupted, and waited for. On a busy machine that
+ *      takes as long as they wait for their turn, and meanwhile no other thread stands
+ *   3  the others are interrupted, all of them before any is waited for. They sleep, and come to
+ *      their stop at once
+ *   4  threads that are new are seized and interrupted, until there are none
  */
 
 #define _GNU_SOURCE
 #include "threads.h"
 #include "follow.h"
 #include "race.h"
+#include "tasks.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -35,12 +42,15 @@
 
 #define STOP_TIMEOUT_NS 300000000ul /* a thread in uninterruptible sleep may take for ever */
 #define LOADED_TIMEOUT_NS 5000000000ul
-#define SPINS_BEFORE_SLEEP 20 /* some 5 us: what a running thread needs to stop */
+#define LOOKS_BEFORE_SLEEP 20 /* some 5 us: what a running thread needs to stop */
 #define STACK_SIZE (256 * 1024)
-#define DIRECTORY_LINKS 2 /* of a directory itself: `.` and its name */
 #define SHORTEST_SLEEP_NS 5000
 #define LONGEST_SLEEP_NS 320000
 #define ASK_FOR_ENDS_FROM_NS 40000 /* sleeps: whether a thread has ended takes longer to ask */
+
+/* Threads that are looked at in turn, until one of them stands. To ask for thousands that wait for
+   a CPU, again and again, would take it away from them. */
+#define MOST_AWAITED 32
 
 /* include/linux/errno.h: what an interrupted call has in rax until the kernel begins it again */
 enum { ERESTARTSYS = 512, ERESTARTNOINTR = 513, ERESTARTNOHAND = 514, ERESTART_RESTARTBLOCK = 516 };
@@ -78,63 +88,34 @@ static void lower_priority(struct stopped *stopped) {
     stopped->raised = 0;
 }
 
-static struct stopped_thread *find(struct stopped *stopped, pid_t tid) {
-    for (uint32_t i = 0; i < stopped->count; i++)
-        if (stopped->threads[i].tid == tid)
-            return &stopped->threads[i];
-    return NULL;
-}
-
-static const struct stopped_thread *first_that_runs(const struct stopped *stopped) {
-    uint32_t i = 0;
-
-    while (stopped->threads[i].stands)
-        i++;
-    return &stopped->threads[i];
-}
-
 static int fail(struct mj_report *report, int status, pid_t tid, int error) {
     report->tid = tid;
     report->error = error;
     return status;
 }
 
-/* A thread that has ended and is still listed: the first thread may end before the others. */
-static char state_of(pid_t pid, pid_t tid) {
-    char path[64], line[512];
-    ssize_t got;
+static int has_room(struct stopped *stopped) {
+    if (stopped->count < stopped->room)
+        return 1;
+    const uint32_t room = stopped->room ? 2 * stopped->room : 64;
+    void *grown = realloc(stopped->threads, room * sizeof *stopped->threads);
 
-    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, tid);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) /* we may be out of descriptors: that says nothing of the thread */
-        return errno == ENOENT || errno == ESRCH ? 'X' : '?';
-    got = read(fd, line, sizeof line - 1);
-    const int error = got < 0 ? errno : ESRCH;
-
-    close(fd);
-    if (got <= 0)
-        return error == ESRCH ? 'X' : '?';
-    line[got] = 0;
-    const char *name_end = strrchr(line, ')');
-    return name_end && name_end[1] == ' ' && name_end[2] ? name_end[2] : 'X';
+    if (!grown)
+        return 0;
+    stopped->threads = grown;
+    stopped->room = room;
+    return 1;
 }
 
-/* Whether a thread of this process has ended, or never was one of it. */
-static int is_dead(pid_t pid, pid_t tid) { return strchr("ZX", state_of(pid, tid)) != NULL; }
-
+/* Trace a thread, which runs on. One of a process that is followed is traced already: then it can
+   be interrupted, and is. */
 static int seize(struct stopped *stopped, pid_t tid, struct mj_report *report) {
-    if (stopped->count == stopped->room) {
-        const uint32_t room = stopped->room ? 2 * stopped->room : 64;
-        void *grown = realloc(stopped->threads, room * sizeof *stopped->threads);
+    if (!has_room(stopped))
+        return fail(report, MJ_ERRNO, tid, ENOMEM);
+    const int followed = is_followed(stopped->pid);
+    int asked = followed && is_held(tid); /* it stands, and is not to be interrupted */
 
-        if (!grown)
-            return fail(report, MJ_ERRNO, tid, ENOMEM);
-        stopped->threads = grown;
-        stopped->room = room;
-    }
-    const int followed = is_followed(stopped->pid), held = followed && is_held(tid);
-
-    if (!held && ptrace(PTRACE_SEIZE, tid, 0, followed ? FOLLOW_OPTIONS : PTRACE_O_TRACESYSGOOD)) {
+    if (!asked && ptrace(PTRACE_SEIZE, tid, 0, followed ? FOLLOW_OPTIONS : PTRACE_O_TRACESYSGOOD)) {
         const int error = errno;
 
         if (error == ESRCH || is_dead(stopped->pid, tid))
@@ -142,58 +123,58 @@ static int seize(struct stopped *stopped, pid_t tid, struct mj_report *report) {
         /* One that is traced already, and by us, can be interrupted. */
         if (!followed || error != EPERM || ptrace(PTRACE_INTERRUPT, tid, 0, 0))
             return fail(report, MJ_ERRNO, tid, error);
+        asked = 1;
     }
-    stopped->threads[stopped->count++] = (struct stopped_thread){.tid = tid, .followed = followed};
+    stopped->threads[stopped->count++] =
+        (struct stopped_thread){.tid = tid, .followed = followed, .asked = asked};
     MJ_RACE("seized");
-    if (!held)
-        ptrace(PTRACE_INTERRUPT, tid, 0, 0); /* fails only if it is gone: wait_all sees that */
     return MJ_OK;
 }
 
-/* As readdir, and errno is 0 at the end: a list that breaks off is not one that has ended, and the
-   threads that it leaves out would run on. */
-static struct dirent *next_task(DIR *tasks) {
-    errno = 0;
-    return readdir(tasks);
+static void swap(struct stopped *stopped, uint32_t i, uint32_t j) {
+    const struct stopped_thread thread = stopped->threads[i];
+
+    stopped->threads[i] = stopped->threads[j];
+    stopped->threads[j] = thread;
 }
 
-static DIR *open_tasks(pid_t pid, struct mj_report *report, int *status) {
-    char path[64];
-
-    snprintf(path, sizeof path, "/proc/%d/task", pid);
-    DIR *tasks = opendir(path);
-    if (!tasks)
-        *status = fail(report, errno == ENOENT || errno == ESRCH ? MJ_GONE : MJ_ERRNO, pid, errno);
-    return tasks;
+/* The threads that are known, so that the list is gone through once. */
+static int add_all(struct tids *known, const struct stopped *stopped) {
+    for (uint32_t i = 0; i < stopped->count; i++)
+        if (tids_add(known, stopped->threads[i].tid) < 0)
+            return 0;
+    return 1;
 }
 
 /* Seize what is new in /proc/PID/task; *found says how many were. */
 static int seize_new(struct stopped *stopped, DIR *tasks, uint32_t *found,
                      struct mj_report *report) {
     const uint32_t before = stopped->count;
-    int status = MJ_OK;
+    struct tids known = {0};
+    int status = add_all(&known, stopped) ? MJ_OK : fail(report, MJ_ERRNO, stopped->pid, ENOMEM);
+    pid_t tid;
 
     rewinddir(tasks);
-    for (struct dirent *entry; status == MJ_OK && (entry = next_task(tasks));) {
-        const pid_t tid = atoi(entry->d_name);
+    while (status == MJ_OK && (tid = next_task(tasks))) {
+        const int is_new = tids_add(&known, tid);
 
-        if (tid > 0 && !find(stopped, tid))
+        if (is_new < 0)
+            status = fail(report, MJ_ERRNO, tid, ENOMEM);
+        else if (is_new)
             status = seize(stopped, tid, report);
     }
     if (status == MJ_OK && errno && errno != ENOENT) /* ENOENT: the process has ended */
         status = fail(report, MJ_ERRNO, stopped->pid, errno);
+    tids_destroy(&known);
     *found = stopped->count - before;
     return status;
 }
 
 /* Whether the process has as many threads as stand: then it has no others, since one that stands
-   makes none and does not end. The directory of its threads has a link for each, but for its own
-   two. Where a thread has ended and is still listed, this says no, and they are listed again. */
+   makes none and does not end. Where a thread has ended and is still listed, this says no, and they
+   are listed again. */
 static int are_all(const struct stopped *stopped, DIR *tasks) {
-    struct stat directory;
-
-    return !fstat(dirfd(tasks), &directory) &&
-           directory.st_nlink == (nlink_t)stopped->count + DIRECTORY_LINKS;
+    return count_tasks(tasks) == stopped->count;
 }
 
 /*
@@ -338,70 +319,125 @@ static void look(const struct stopped *stopped, struct stopped_thread *thread) {
         mend_system_call(thread);
 }
 
-/* Look at those that do not stand yet, and if asked take those that have ended off the list;
-   returns how many are left to wait for. */
-static uint32_t look_at_all(struct stopped *stopped, int asks_for_ends) {
-    uint32_t running = 0;
+/*
+ * The wait status of a stop is taken, so that no other thread of ours that waits for its child
+ * takes it for its own. But that of a thread that has a signal to take is left: when it has been
+ * taken, the kernel forgets the signal if we are killed, and a SIGTRAP of a breakpoint that is
+ * forgotten lets the thread run on in the middle of an instruction.
+ */
+static void take_status(const struct stopped_thread *thread) {
+    siginfo_t info;
 
-    for (uint32_t i = 0; i < stopped->count;) {
+    if (!thread->pending_signal)
+        waitid(P_PID, (id_t)thread->tid, &info, WSTOPPED | WNOHANG | __WALL | __WNOTHREAD);
+}
+
+/* What a pass over threads that do not stand yet has come to. */
+struct pass {
+    uint32_t looks; /* at threads that do not stand */
+    int came;       /* some stand now, or have ended */
+};
+
+/*
+ * Look at the next threads that do not stand, of the first `end`, and put those that do to the
+ * others that stand; if asked, take those that have ended off the list. A thread is asked by its
+ * number. waitid(P_ALL) would look through all threads that we trace each time, and have the kernel
+ * do so thousands of times.
+ */
+static struct pass look_at_next(struct stopped *stopped, uint32_t *end, int asks_for_ends) {
+    struct pass pass = {0};
+
+    for (uint32_t i = stopped->standing; i < *end && pass.looks < MOST_AWAITED;) {
         struct stopped_thread *thread = &stopped->threads[i];
 
         if (!thread->stands)
             look(stopped, thread);
-        if (!thread->stands && asks_for_ends && is_dead(stopped->pid, thread->tid)) {
-            *thread = stopped->threads[--stopped->count];
-            continue;
+        if (thread->stands) {
+            take_status(thread);
+            swap(stopped, i++, stopped->standing++);
+            pass.came = 1;
+        } else if (asks_for_ends && is_dead(stopped->pid, thread->tid)) {
+            swap(stopped, i, --*end);
+            swap(stopped, *end, --stopped->count);
+            pass.came = 1;
+        } else {
+            pass.looks++;
+            i++;
         }
-        running += !thread->stands;
-        i++;
     }
-    return running;
+    return pass;
 }
 
 /*
- * Wait for all, in any order, and for stops only: the end of a process is its parent's to be told,
- * and a tracer that took the status would keep it from a parent that is in our own process.
- *
- * The stop of a thread that has a signal to take is left unwaited: when its status has been taken,
- * the kernel forgets the signal if we are killed, and a SIGTRAP of a breakpoint that is forgotten
- * lets the thread run on in the middle of an instruction. Such a thread hides the others from
- * waitid, which then are found by looking at each.
+ * Wait for the first `end` threads, in any order, and for stops only: the end of a process is its
+ * parent's to be told, and a tracer that took the status would keep it from a parent that is in our
+ * own process.
  */
-static int wait_all(struct stopped *stopped, struct mj_report *report) {
+static int wait_for(struct stopped *stopped, uint32_t end, struct mj_report *report) {
     const uint64_t deadline_ns = now_ns() + STOP_TIMEOUT_NS;
     long sleep_ns = SHORTEST_SLEEP_NS;
-    uint32_t running = 0, spins = 0;
+    uint32_t looks = 0;
+    int asks_for_ends = 0;
 
-    for (uint32_t i = 0; i < stopped->count; i++)
-        running += !stopped->threads[i].stands;
-    while (running) {
-        struct stopped_thread *thread;
-        siginfo_t info = {.si_pid = 0};
+    while (stopped->standing < end) {
+        const uint64_t from_ns = now_ns();
+        const struct pass pass = look_at_next(stopped, &end, asks_for_ends);
 
-        if (!waitid(P_ALL, 0, &info, WSTOPPED | WNOHANG | WNOWAIT | __WALL | __WNOTHREAD) &&
-            info.si_pid && (thread = find(stopped, info.si_pid)) && !thread->stands) {
-            look(stopped, thread);
-            running -= thread->stands;
-            if (!thread->pending_signal)
-                waitid(P_PID, (id_t)thread->tid, &info, WSTOPPED | WNOHANG | __WALL | __WNOTHREAD);
-            spins = 0;
-        } else if (++spins > SPINS_BEFORE_SLEEP) {
-            /* The thread may need our CPU to get to its stop: give it room, more each time. */
-            nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
-            running = look_at_all(stopped, sleep_ns >= ASK_FOR_ENDS_FROM_NS);
-            sleep_ns = sleep_ns < LONGEST_SLEEP_NS ? 2 * sleep_ns : sleep_ns;
-            if (running && now_ns() > deadline_ns) {
-                const pid_t tid = first_that_runs(stopped)->tid;
+        if (!stopped->standing && end <= MOST_AWAITED)
+            stopped->started_ns = from_ns; /* all were looked at, and none stands */
+        looks = pass.came ? 0 : looks + pass.looks;
+        if (stopped->standing == end || looks < LOOKS_BEFORE_SLEEP)
+            continue;
+        /* The thread may need our CPU to get to its stop: give it room, more each time. */
+        nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
+        asks_for_ends = sleep_ns >= ASK_FOR_ENDS_FROM_NS;
+        sleep_ns = sleep_ns < LONGEST_SLEEP_NS ? 2 * sleep_ns : sleep_ns;
+        if (from_ns > deadline_ns) {
+            const pid_t tid = stopped->threads[stopped->standing].tid;
 
-                /* A thread that only waits for a CPU will come to its stop. On a machine with a
-                   hundred busy tasks that takes a while. */
-                if (now_ns() > deadline_ns + LOADED_TIMEOUT_NS ||
-                    state_of(stopped->pid, tid) == 'D')
-                    return fail(report, MJ_BUSY, tid, 0);
-            }
+            /* A thread that only waits for a CPU will come to its stop. On a machine with a
+               hundred busy tasks that takes a while. */
+            if (from_ns > deadline_ns + LOADED_TIMEOUT_NS || state_of(stopped->pid, tid) == 'D')
+                return fail(report, MJ_BUSY, tid, 0);
         }
     }
     return MJ_OK;
+}
+
+/* Interrupt threads [first, end): which fails only if one is gone, and wait_for sees that. */
+static void interrupt(struct stopped *stopped, uint32_t first, uint32_t end) {
+    if (!stopped->standing)
+        stopped->started_ns = now_ns();
+    for (uint32_t i = first; i < end; i++) {
+        if (!stopped->threads[i].asked)
+            ptrace(PTRACE_INTERRUPT, stopped->threads[i].tid, 0, 0);
+        MJ_RACE("interrupted");
+    }
+}
+
+/* Put the threads that do not sleep before the others. Returns how many there are. */
+static uint32_t put_first_that_run(struct stopped *stopped, DIR *tasks) {
+    uint32_t running = 0;
+
+    for (uint32_t i = 0; stopped->count > 1 && i < stopped->count; i++)
+        if (strchr("RD", state_of_task(tasks, stopped->threads[i].tid)))
+            swap(stopped, i, running++);
+    return running;
+}
+
+/* Interrupt those that do not stand yet, and wait for all. */
+static int stop_seized(struct stopped *stopped, DIR *tasks, struct mj_report *report) {
+    const uint32_t running = stopped->standing ? 0 : put_first_that_run(stopped, tasks);
+    int status = MJ_OK;
+
+    if (running) {
+        interrupt(stopped, 0, running);
+        status = wait_for(stopped, running, report);
+    }
+    if (status != MJ_OK)
+        return status;
+    interrupt(stopped, stopped->standing, stopped->count);
+    return wait_for(stopped, stopped->count, report);
 }
 
 static void begin(const struct mj_target *target, struct stopped *stopped) {
@@ -412,7 +448,7 @@ static void begin(const struct mj_target *target, struct stopped *stopped) {
     stopped->scratch = target->scratch;
     stopped->old_slack = prctl(PR_GET_TIMERSLACK);
     prctl(PR_SET_TIMERSLACK, 1); /* else every short sleep takes 50 us more */
-    stopped->started_ns = now_ns();
+    stopped->seized_ns = stopped->started_ns = now_ns();
 }
 
 /* The number belongs to the process that we mean as long as that has not ended. */
@@ -422,12 +458,22 @@ static int is_another(const struct stopped *stopped) {
     return stopped->pidfd >= 0 && poll(&ended, 1, 0) > 0;
 }
 
+/* A signal stops a thread as soon as it is seized, so it may stand from then on. */
+static int has_early_stop(const struct stopped *stopped) {
+    for (uint32_t i = 0; i < stopped->count; i++)
+        if (!stopped->threads[i].plain && !stopped->threads[i].listens)
+            return 1;
+    return 0;
+}
+
 static int end(struct stopped *stopped, int status, struct mj_report *report) {
     if (status == MJ_OK && (!stopped->count || is_another(stopped)))
         status = fail(report, MJ_GONE, stopped->pid, ESRCH);
     prctl(PR_SET_TIMERSLACK, stopped->old_slack);
     raise_priority(stopped);
     stopped->stopped_ns = now_ns();
+    if (has_early_stop(stopped))
+        stopped->started_ns = stopped->seized_ns;
     report->threads = stopped->count;
     report->stop_ns = stopped->stopped_ns - stopped->started_ns;
     if (status != MJ_OK)
@@ -440,6 +486,22 @@ struct job {
     void *arguments;
     int status;
 };
+
+/*
+ * No signal of the controller's may end a wait in there, least of all on borrowed registers. But
+ * SIGCHLD is let through where it is ignored: the kernel sends one for each thread that stops, and
+ * one that is blocked is kept, and wakes another thread of ours. Where the caller blocks it, some
+ * thread waits for it by sigwait, and would miss it.
+ */
+static void mask_for_job(const sigset_t *of_caller, sigset_t *mask) {
+    struct sigaction action;
+
+    sigfillset(mask);
+    if (!sigismember(of_caller, SIGCHLD) && !sigaction(SIGCHLD, NULL, &action) &&
+        !(action.sa_flags & SA_SIGINFO) &&
+        (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN))
+        sigdelset(mask, SIGCHLD);
+}
 
 static void *do_job(void *argument) {
     struct job *job = argument;
@@ -470,14 +532,14 @@ int in_own_thread(pid_t pid, int (*work)(void *arguments), void *arguments,
     struct job job = {.work = work, .arguments = arguments};
     pthread_attr_t small;
     pthread_t thread;
-    sigset_t all, before;
+    sigset_t during, before;
 
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, STACK_SIZE);
     stay_on_this_cpu(&small);
-    /* No signal of the controller's may end a wait in there, least of all on borrowed registers. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_sigmask(SIG_SETMASK, NULL, &before);
+    mask_for_job(&before, &during);
+    pthread_sigmask(SIG_SETMASK, &during, NULL);
     const int error = pthread_create(&thread, &small, do_job, &job);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&small);
@@ -491,12 +553,15 @@ int stop_all(const struct mj_target *target, struct stopped *stopped, struct mj_
     int status = MJ_OK;
 
     begin(target, stopped);
-    DIR *tasks = open_tasks(target->pid, report, &status);
+    DIR *tasks = open_tasks(target->pid);
 
+    if (!tasks)
+        status = fail(report, errno == ENOENT || errno == ESRCH ? MJ_GONE : MJ_ERRNO, target->pid,
+                      errno);
     for (uint32_t found = 1; found && status == MJ_OK;) {
         status = seize_new(stopped, tasks, &found, report);
         if (status == MJ_OK)
-            status = wait_all(stopped, report);
+            status = stop_seized(stopped, tasks, report);
         if (status == MJ_OK && found && are_all(stopped, tasks))
             break;
     }
@@ -513,8 +578,10 @@ int stop_one(const struct mj_target *target, pid_t tid, struct stopped *stopped,
     begin(target, stopped);
     int status = seize(stopped, tid, report);
 
-    if (status == MJ_OK)
-        status = wait_all(stopped, report);
+    if (status == MJ_OK) {
+        interrupt(stopped, 0, stopped->count);
+        status = wait_for(stopped, stopped->count, report);
+    }
     return end(stopped, status, report);
 }
 

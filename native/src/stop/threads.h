@@ -24,6 +24,7 @@
 struct stopped_thread {
     pid_t tid;
     int stands;
+    int asked;          /* it was interrupted before, or stands already */
     int pending_signal; /* it stopped to take this signal: handed back when it is resumed */
     int resend_signal;  /* it came while the thread was borrowed, and cannot be blocked */
     int plain;          /* stopped by our interrupt, not by a signal or a job-control stop */
@@ -42,11 +43,13 @@ struct stopped {
     struct stopped_thread *threads;
     uint32_t count;
     uint32_t room;
+    uint32_t standing; /* the first so many stand */
     int old_slack;
     int old_policy;
     int old_priority;
-    int raised; /* we run SCHED_FIFO for the moment */
-    uint64_t started_ns;
+    int raised;          /* we run SCHED_FIFO for the moment */
+    uint64_t seized_ns;  /* none was seized before */
+    uint64_t started_ns; /* none stood before */
     uint64_t stopped_ns;
 };
 
