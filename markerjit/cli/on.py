@@ -289,12 +289,25 @@ def _print(pid: int, switched: Switched) -> None:
         )
 
 
+_LONG_STOP_US = 20_000
+"""A stop that is longer than this has its reason told."""
+
+
+def _parts_of_stop(applied: markerjit.Applied) -> str:
+    """What a stop took long for: its threads, or the change."""
+    return (
+        f"{applied.stop / 1000:,.0f} until the last one stood, {applied.held / 1000:,.0f} for the "
+        f"change, {applied.resume / 1000:,.0f} until the last one went on"
+    )
+
+
 def print_stop(applied: markerjit.Applied) -> None:
     """Say for how long a process stood still, or that it did not."""
     if applied.threads:
         stopped_us = (applied.stop + applied.held + applied.resume) / 1000
         was = "was" if applied.threads == 1 else "were"
         threads = counted(applied.threads, "thread")
-        output.say(f"{threads} {was} stopped, for at most {stopped_us:,.0f} µs")
+        parts = f": {_parts_of_stop(applied)}" if stopped_us > _LONG_STOP_US else ""
+        output.say(f"{threads} {was} stopped, for at most {stopped_us:,.0f} µs{parts}")
     elif not applied.written:
         output.say("nothing had to be written")

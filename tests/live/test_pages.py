@@ -67,6 +67,13 @@ def test_a_prompt_stands_only_in_a_console_block(page: Path) -> None:
             ["1 thread was stopped, for at most 68 µs"],
             ["12 threads were stopped, for at most 1 ms"],
         ),
+        (
+            ["1 thread was stopped, for at most 68 µs"],
+            [
+                "12 threads were stopped, for at most 21,000 µs: 20,900 until the last one stood, "
+                "60 for the change, 40 until the last one went on"
+            ],
+        ),
         (["14:44:09.925609133 cpu0 3436 visit"], ["23:00:01.000000001 cpu1 12 visit"]),
         (
             ["55d027be70d8  eb 05  jmp 0x55d027be70df"],

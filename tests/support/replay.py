@@ -77,6 +77,12 @@ _OF_A_RUN = (
     (r"cpu\d+ \d+", r"cpu\d+ \d+"),
     (r"0x[0-9a-f]{6,}", r"0x[0-9a-f]+"),
     (r"\b[0-9a-f]{12}\b", r"[0-9a-f]+"),
+    # On a busy machine a stop may be so long that its parts are printed.
+    (
+        r"\d+ (?:thread was|threads were) stopped, for at most \d[\d,]* µs$",
+        r"\d+ (?:thread was|threads were) stopped, for at most \d[\d,]* (?:µs|ms)"
+        r"(?:: [\d,]+ until the last one stood, .* went on)?",
+    ),
     (
         r"\d+ (?:thread was|threads were) stopped",
         r"\d+ (?:thread was|threads were) stopped",
