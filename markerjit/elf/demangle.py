@@ -1,7 +1,7 @@
 """The names of C++ functions as they were written, from those of their symbols; and of Rust's.
 
 The C++ library of this machine does it (`__cxa_demangle` of the Itanium C++ ABI, 3.4). Where there
-is none, names stay as they are.
+is none, names stay as they are. Symbols of Rust's newer mangling are read here (rust_v0.py).
 """
 
 from __future__ import annotations
@@ -9,16 +9,21 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from functools import cache
+from types import ModuleType
 
 from markerjit.elf.written import parts_of, without_tags
 
-_PREFIX = "_Z"
+_OF_CXX, OF_RUST = "_Z", "_R"
+MANGLED = (_OF_CXX, OF_RUST)
+"""How a symbol begins that has types in it, and so may be written in other ways."""
 _LONGEST = 4096
 
 
 def demangled(symbol: str) -> str:
-    """`Json::Value::asInt() const`; the symbol itself where it is no name of C++."""
-    if not symbol.startswith(_PREFIX) or len(symbol) > _LONGEST:
+    """`Json::Value::asInt() const`; the symbol itself where it is no name of C++ or Rust."""
+    if symbol.startswith(OF_RUST):
+        return _rust_v0().written(symbol) or symbol
+    if not symbol.startswith(_OF_CXX) or len(symbol) > _LONGEST:
         return symbol  # the library also takes types: it would call a function `i` int
     demangle, free = _library()
     if demangle is None:
@@ -46,16 +51,30 @@ def _is_of_rust(written: str) -> bool:
 def qualified_name(symbol: str) -> str:
     """`ns::look<int>` of the symbol of `long ns::look[abi:cxx11]<int>(int) const`; the symbol
     itself where it is no name of C++, or of something that has no parameters."""
+    if symbol.startswith(OF_RUST):
+        return symbol
     text = demangled(symbol)
     start, end = parts_of(text)
     return symbol if text == symbol or end == len(text) else without_tags(text[start:end])
 
 
+def short_name(symbol: str) -> str:
+    """The name to type: without the parameters of C++, or the generic arguments of Rust."""
+    if symbol.startswith(OF_RUST):
+        return _rust_v0().written_briefly(symbol) or symbol
+    text = qualified_name(symbol)
+    return demangled(symbol) if text == symbol else text
+
+
 def spellings(symbol: str, word: str = "") -> Iterator[str]:
     """How a function may be called: by its symbol, or as it was written in C++; with its parameters
-    or without, with what a template returns or without, and without tags such as [abi:cxx11]. All
-    those, at least, that have this word in them."""
+    or without, with what a template returns or without, and without tags such as [abi:cxx11]. In
+    Rust, with its generic arguments or without, and as the older mangling has it. All those, at
+    least, that have this word in them."""
     yield symbol
+    if symbol.startswith(OF_RUST):
+        yield from _spellings_of_rust(symbol, word)
+        return
     text = demangled(symbol)
     if text != symbol and word in text:
         start, end = parts_of(text)
@@ -63,6 +82,23 @@ def spellings(symbol: str, word: str = "") -> Iterator[str]:
             yield written
             if (bare := without_tags(written)) != written:
                 yield bare
+
+
+def _spellings_of_rust(symbol: str, word: str) -> Iterator[str]:
+    v0 = _rust_v0()
+    if not v0.may_have(symbol, word):
+        return
+    text, brief = v0.written(symbol), v0.written_briefly(symbol)
+    if text and brief:
+        yield from dict.fromkeys((text, brief, v0.as_before(brief)))
+
+
+@cache
+def _rust_v0() -> ModuleType:
+    """Most programs need none of it. Importing it for each of thousands of symbols takes time."""
+    from markerjit.elf import rust_v0
+
+    return rust_v0
 
 
 @cache

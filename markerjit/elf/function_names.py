@@ -15,6 +15,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from markerjit.elf.demangle import MANGLED
 from markerjit.elf.image import MAX_ADDRESS, FileImage
 from markerjit.elf.sections import (
     SHT_DYNSYM,
@@ -34,8 +35,6 @@ _SYMBOL = np.dtype(
 )
 _NOTYPE, _FUNC, _IFUNC = 0, 2, 10
 _LOCAL = 0
-_OF_CXX = "_Z"
-"""How a symbol begins that has types in it."""
 _KEPT, _MOST_KEPT = 8, 4 << 20
 """Of so many objects names are kept, where their tables are no larger: a command asks for the same
 C library once for each name of a list."""
@@ -50,7 +49,7 @@ class FunctionNames(NamedTuple):
     linkage    the bounds of procedure linkage tables, whose stubs are no functions
     local      the addresses of functions that no other object can name
     addresses  by name, the addresses of functions that have it
-    of_cxx     the addresses of functions that have a name which may be spelled in other ways
+    mangled    the addresses of functions that have a name which may be spelled in other ways
     """
 
     names: dict[int, tuple[str, ...]]
@@ -59,7 +58,7 @@ class FunctionNames(NamedTuple):
     linkage: tuple[range, ...]
     local: frozenset[int] = frozenset()
     addresses: Mapping[str, Sequence[int]] = MappingProxyType({})
-    of_cxx: frozenset[int] = frozenset()
+    mangled: frozenset[int] = frozenset()
 
     def is_linkage(self, address: int) -> bool:
         """Whether this is in a linkage table, whose stubs lead to it and to other objects."""
@@ -131,7 +130,7 @@ def _names(tables: Sequence[tuple[bytes, bytes]], linkage: tuple[range, ...]) ->
         frozenset(names.keys() - shared),
         addresses,
         frozenset(
-            address for text, each in addresses.items() if text.startswith(_OF_CXX)
+            address for text, each in addresses.items() if text.startswith(MANGLED)
             for address in each
         ),
     )  # fmt: skip

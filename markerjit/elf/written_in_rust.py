@@ -5,7 +5,7 @@ no letters for is escaped: `_$LT$kv..Store$u20$as$u20$core..fmt..Debug$GT$::fmt`
 `<kv::Store as core::fmt::Debug>::fmt`. The hash is left out, so functions of one generic function
 have one name here, as all overloads of C++ have without their parameters.
 
-What this does not do: read the newer mangling (`_R…`), whose symbols stay as they are.
+What this does not do: read the newer mangling, `_R…` (rust_v0.py).
 
 Authority: the crate rustc-demangle, legacy.rs.
 """

@@ -59,7 +59,7 @@ def holder_words(marker: MarkerStatus) -> str:
 
 def name_words(name: str) -> str:
     """The name of a marker, or of a function as its source writes it."""
-    if "_Z" not in name:
+    if "_Z" not in name and "_R" not in name:
         return name
     from markerjit.sites.names import written_name  # few names need it
 

@@ -440,10 +440,10 @@ def _described(prototype: Prototype | None) -> tuple[Signature, Recipe]:
 
 def _may_have(glob: str, symbols: FunctionNames) -> Collection[int]:
     """The addresses of functions of which a glob may be: of a name as it stands, those that have
-    it, and those of C++, whose names may be spelled so."""
+    it, and those of C++ and Rust, whose names may be spelled so."""
     if is_glob(glob):
         return symbols.names
-    return symbols.of_cxx.union(symbols.addresses.get(glob, ()))
+    return symbols.mangled.union(symbols.addresses.get(glob, ()))
 
 
 class _Finder:

@@ -15,7 +15,7 @@
 NAME, CALLER and CALLEE are shell globs, and so are the names of markers and USDT probes. Each may
 be said to be of an object, by the name of its file: `kv_*@libkv.so*`, `func:libc.so*:malloc`,
 `func:malloc@libc.so*`. In the names of C++ there are colons by twos, tags such as [abi:cxx11], and
-commas between brackets.
+commas between brackets. In those of Rust there are arrows between blanks, too.
 
 What this does not do: look for anything (selection.py).
 """
@@ -42,10 +42,15 @@ ARROW = "->"
 """The separator between caller and callee."""
 
 
+def may_be_mangled(name: str) -> bool:
+    """Whether a name may have a symbol of C++ or Rust in it: most have none."""
+    return "_Z" in name or "_R" in name
+
+
 def written_name(name: str) -> str:
-    """A name as it was written in C++: `func:ns::f(int)`, `call:g()->ns::f(int):return`."""
+    """A name as it was written in C++ or Rust: `func:ns::f(int)`, `call:g()->ns::f(int):return`."""
     kind, colon, symbols = name.partition(":")
-    if not colon or "_Z" not in symbols:
+    if not colon or not may_be_mangled(symbols):
         return name
     from markerjit.elf.demangle import demangled  # few names need it
 
@@ -109,15 +114,17 @@ class ProbeName(NamedTuple):
         return not kinds <= {NameKind.MARKER, NameKind.EVERYTHING}
 
 
-_LETTER = r"(?:[^@:]|\[abi:[^\]@:]*\])"
+_LETTER = r"(?:[^@:]|\[abi:[^\]@:]*\]|\{\w+:[^{}@:]*\}|:(?= ))"
+"""Of a function's name. Rust has {shim:vtable#0}, and { size: 8 } in a constant."""
 _FUNCTION = (
     r"(?:(?P<file>[^@:]+)(?<!\[abi):(?!:))??"
     rf"(?P<name>{_LETTER}(?:{_LETTER}|::)*?)(?:@(?P<object>[^@]+?))?"
 )
+_ARROW = rf"(?<!operator)(?<! ){ARROW}"
 _AFTER = {
     "func": (NameKind.FUNCTION, _FUNCTION + r"(?P<leaves>(?<!:):return)?"),
     "insn": (NameKind.INSTRUCTION, _FUNCTION + r"\+(?P<offset>0x[0-9a-fA-F]{1,16})"),
-    "call": (NameKind.CALL, _FUNCTION.replace("name", "caller") + r"(?<!operator)->(?P<name>.+)"),
+    "call": (NameKind.CALL, _FUNCTION.replace("name", "caller") + rf"{_ARROW}(?P<name>.+)"),
 }
 """Regular expressions by what stands before the colon. They are compiled when one is needed: most
 commands have none of these names, and would wait for it."""
@@ -260,6 +267,7 @@ def check_is_marker(name: ProbeName) -> None:
 
 
 _MOST_NEAR = 2
+_MANY = 4096
 _LIKE, _MUCH_LIKE = 0.5, 0.75
 """How like a pattern a name has to be, and one of the program to come before those of libraries."""
 
@@ -270,8 +278,9 @@ def nearest(pattern: str, *objects: set[str]) -> tuple[str, ...]:
     what was probably meant."""
     from difflib import get_close_matches
 
-    objects = tuple(map(_as_written, objects))
-    text, names = pattern.strip("*?"), sorted(set[str]().union(*objects))
+    text = pattern.strip("*?")
+    objects = tuple(_as_written(names, text) for names in objects)
+    names = sorted(set[str]().union(*objects))
     alike = get_close_matches(text, names, _MOST_NEAR, _LIKE)
     if len(objects) > 1:
         own = get_close_matches(text, sorted(objects[0]), _MOST_NEAR, _MUCH_LIKE)
@@ -279,11 +288,16 @@ def nearest(pattern: str, *objects: set[str]) -> tuple[str, ...]:
     return tuple(alike)
 
 
-def _as_written(names: set[str]) -> set[str]:
-    """The names, those of C++ without their parameters. Those of Rust have none."""
-    if not any(name.startswith("_Z") for name in names):
+def _as_written(names: set[str], text: str) -> set[str]:
+    """The names, those of C++ without their parameters, and of Rust without generic arguments. Of
+    very many of Rust only those with a word of the text: reading takes longer than comparing."""
+    if not any(map(may_be_mangled, names)):
         return names
-    from markerjit.elf.demangle import demangled, qualified_name
+    from markerjit.elf.demangle import OF_RUST, short_name
 
-    shown = {name: qualified_name(name) for name in names}
-    return {demangled(name) if text == name else text for name, text in shown.items()}
+    rust = {name for name in names if name.startswith(OF_RUST)}
+    left_out: set[str] = set()
+    if len(rust) > _MANY:
+        words = re.findall(r"[A-Za-z]\w{2,}", text)
+        left_out = {name for name in rust if not any(word in name for word in words)}
+    return set(map(short_name, names - left_out))

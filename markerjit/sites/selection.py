@@ -15,7 +15,7 @@ from os.path import basename
 from typing import Any, Protocol, TypeVar
 
 from markerjit.arguments import check_all, check_text
-from markerjit.elf.demangle import spellings
+from markerjit.elf.demangle import MANGLED, spellings
 from markerjit.errors import UnknownMarker, Unsupported
 from markerjit.model import Place, RemoteAddress, Signature
 from markerjit.sites.names import (
@@ -45,8 +45,6 @@ class _Placed(Protocol):
 S = TypeVar("S", bound=_Placed)
 T = TypeVar("T")
 _WILD = set("*?[")
-_OF_CXX = "_Z"
-"""How a symbol begins that has types in it."""
 _KEY = attrgetter("address", "signature.name", "signature.format")
 """A function that never was opened may be named by one address, where it is entered and left."""
 
@@ -110,7 +108,7 @@ class _Excluded:
         if not self._by_symbol or not event.startswith(PREFIX):
             return self._others
         symbol = event.removeprefix(PREFIX).removesuffix(SUFFIX)
-        if symbol not in self._by_symbol and not symbol.startswith(_OF_CXX):
+        if symbol not in self._by_symbol and not symbol.startswith(MANGLED):
             return self._others
         spelled = (self._by_symbol.get(each, ()) for each in spellings(symbol))
         return [*self._others, *chain.from_iterable(spelled)]
@@ -182,11 +180,11 @@ def is_glob(text: str) -> bool:
 
 
 def is_named(glob: str, symbol: str) -> bool:
-    """By the symbol, or as it was written in C++ (demangle.py): such a name may look like a glob,
-    and is meant as it stands, too."""
+    """By the symbol, or as it was written in C++ or Rust (demangle.py): such a name may look like a
+    glob, and is meant as it stands, too."""
     if glob in ("*", symbol):
         return True
-    if not symbol.startswith(_OF_CXX):
+    if not symbol.startswith(MANGLED):
         return fnmatchcase(symbol, glob)  # also asked of each symbol of a C library
     return any(
         spelling == glob or fnmatchcase(spelling, glob)
