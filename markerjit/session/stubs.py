@@ -252,7 +252,8 @@ def looked_at(
         if key_of(site) in clashing
     ]
     # Asked for only where a site may get a stub: it has the states of all that have one.
-    taken = cache(partial(taken_in, target, sites, {address for address, _ in renewed}))
+    again = {address for address, _ in renewed}
+    taken = cache(partial(taken_in, target, sites, again, breakpoints=breakpoints))
     read = Reader(target.memory.read).read
     copy_calls = not (without and read_status(target.pid).shadow_stack)
     loose = [each for each in target.seen.maps if each.executable and each.writable]
@@ -261,8 +262,7 @@ def looked_at(
         try:
             with image_of(target.pid, target.memory.read, target.seen.maps, mapped) as image:
                 openings = known_openings or _openings(image, of_object, _probes_of(target, mapped))
-                # Those that have no choice come first.
-                for site in sorted(of_object, key=lambda site: _has_choice(openings[site])):
+                for site in sorted(of_object, key=lambda site: _rank(site, openings[site])):
                     opening = openings[site]
                     answer = _against(target, site, loose) or _ready(
                         read, image, site, opening, taken, copy_calls=copy_calls
@@ -354,8 +354,11 @@ def _openings(
     return {site: opening_of(site) for site in sites}
 
 
-def _has_choice(opening: Opening | Closed | str) -> bool:
-    return isinstance(opening, Opening) and bool(opening.holes)
+def _rank(site: UsdtSite, opening: Opening | Closed | str) -> tuple[bool, bool]:
+    """The order in which sites get their bytes: first those that have no choice, and an entry
+    before an exit, which may be a part of what the entry displaces."""
+    has_choice = isinstance(opening, Opening) and bool(opening.holes)
+    return has_choice, site.leaves is not None
 
 
 def _probes_of(target: Target, mapped: MappedObject) -> list[int]:
@@ -384,10 +387,18 @@ def _against(target: Target, site: UsdtSite, loose: Sequence[Code]) -> Obstacle 
     return None
 
 
-def taken_in(target: Target, asked: Sequence[UsdtSite] = (), renewed: Container[int] = ()) -> Taken:
+def taken_in(
+    target: Target,
+    asked: Sequence[UsdtSite] = (),
+    renewed: Container[int] = (),
+    *,
+    breakpoints: bool = False,
+) -> Taken:
     """The bytes of a process that sites have now, besides those that are `asked` for: these may be
-    open already, and keep what they have, but for the `renewed` ones, which get another stub."""
+    open already, and keep what they have, but for the `renewed` ones, which get another stub.
+    Without `breakpoints` an entry may have the bytes of its exits: nothing else would open it."""
     addresses = {site.address for site in asked}
+    keeping = asked if breakpoints else _without_exits_of(asked)
     seen = target.seen
     spans = [span for site in seen.objects.sites for span in spans_of(site)]
     closed: list[range] = []
@@ -398,7 +409,13 @@ def taken_in(target: Target, asked: Sequence[UsdtSite] = (), renewed: Container[
         is_on = state.code_mode or state.problem
         (spans if is_kept else on if is_on else closed).append(own)
         spans += hole
-    return Taken(spans, addresses, closed, on)
+    return Taken(spans, {site.address for site in keeping}, closed, on)
+
+
+def _without_exits_of(sites: Sequence[UsdtSite]) -> list[UsdtSite]:
+    """These sites without the exits of those that are entries."""
+    entered = {(site.place.object, site.place.offset) for site in sites if site.leaves is None}
+    return [site for site in sites if (site.place.object, site.leaves) not in entered]
 
 
 def _take(taken: Taken, ready: Ready) -> None:

@@ -388,12 +388,33 @@ def test_list_shows_the_exits_and_how_each_is_opened(target: Callable) -> None:
     one_line(mixed, "not listed together")
 
 
-def test_an_entry_whose_bytes_an_open_exit_has_is_off_and_not_altered(target: Callable) -> None:
-    """It has no stub, since only a breakpoint would open it beside the exit."""
-    program = target(PROGRAM)
+def test_an_entry_is_opened_rather_than_an_exit_with_the_same_bytes(target: Callable) -> None:
+    program, other = target(PROGRAM), target(PROGRAM)
+    both = f"func:brief,{name_of('brief')}"
 
-    switched = cli("on", program.pid, f"func:brief,{name_of('brief')}")
-    known = json.loads(cli("on", program.pid, f"func:brief,{name_of('brief')}", "--json").stdout)
+    switched = cli("on", program.pid, both)
+    by_breakpoint = cli("on", other.pid, both, "--breakpoints")
+    program.ask("run 30")
+    other.ask("run 30")
+
+    assert switched.stdout.splitlines()[:2] == [
+        "func:brief: on (jump, count), 1 site", "func:brief:return: off, 1 site",
+    ]  # fmt: skip
+    assert "another site that is asked for, or a marker, has the same bytes" in switched.stderr
+    assert by_breakpoint.stdout.splitlines()[:2] == [
+        "func:brief: on (int3, count), 1 site", "func:brief:return: on (jump, count), 1 site",
+    ]  # fmt: skip
+    hits = [facts("status", each.pid, both)["markers"] for each in (program, other)]
+    assert [[each["hits"] for each in markers] for markers in hits] == [[30, 0], [30, 30]]
+
+
+def test_an_entry_whose_bytes_an_open_exit_has_is_off_and_not_altered(target: Callable) -> None:
+    program = target(PROGRAM)
+    both = f"func:brief,{name_of('brief')}"
+    cli("on", program.pid, name_of("brief"))
+
+    switched = cli("on", program.pid, both)
+    known = json.loads(cli("on", program.pid, both, "--json").stdout)
 
     assert switched.stdout.splitlines()[:2] == [
         "func:brief: off, 1 site", "func:brief:return: on (jump, count), 1 site",
