@@ -114,7 +114,7 @@ class Family(Generic[T]):
                     raise  # it is wrong for all
                 except MarkerError as error:
                     self._members.failed.append(Failed(pid, error))
-            if not self._alive:
+            if len(self._members.failed) == len(pids):
                 raise self._members.failed[-1].error
             self._follow_children(but=pids)
             self._members.check_request()

@@ -503,3 +503,10 @@ def test_file_of_several_processes_is_in_the_order_of_time(
     assert sum("trace" in document for document in documents) == 2
     with pytest.raises(markerjit.BadTrace, match="several processes"):
         markerjit.open_trace(output)
+
+
+def test_a_single_process_that_is_refused_is_not_followed(target: Callable) -> None:
+    pid = target("truth_threads", "1", "--rate", "100").pid
+
+    with markerjit.attach(pid) as session, session.trace("truth_loop"):
+        one_line(cli("on", pid, "truth_loop", "--follow", "-d", "1s"), "is recorded by process")
