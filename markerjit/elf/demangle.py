@@ -17,6 +17,8 @@ _OF_CXX, OF_RUST = "_Z", "_R"
 MANGLED = (_OF_CXX, OF_RUST)
 """How a symbol begins that has types in it, and so may be written in other ways."""
 _LONGEST = 4096
+_HASHED = len("17h0123456789abcdefE")
+"""Letters of the end of a symbol of Rust."""
 
 
 def demangled(symbol: str) -> str:
@@ -31,7 +33,7 @@ def demangled(symbol: str) -> str:
     status = ctypes.c_int()
     text = demangle(symbol.encode(), None, None, ctypes.byref(status))
     if not text:
-        return symbol
+        return _of_clone(symbol)
     try:
         written = ctypes.string_at(text).decode(errors="replace")
     finally:
@@ -41,6 +43,20 @@ def demangled(symbol: str) -> str:
     from markerjit.elf.written_in_rust import as_in_rust
 
     return as_in_rust(written)
+
+
+def _of_clone(symbol: str) -> str:
+    """The name of a function of Rust whose symbol has more behind it, such as `.llvm.7`, which the
+    library knows only behind parameters; the symbol itself where it is none."""
+    behind = symbol.rfind("E.") + 1
+    if symbol[behind - _HASHED : behind - _HASHED + 3] != "17h":
+        return symbol
+    written = demangled(symbol[:behind])
+    if written == symbol[:behind]:
+        return symbol
+    from markerjit.elf.written_in_rust import without_linker
+
+    return written + without_linker(symbol[behind:])
 
 
 def _is_of_rust(written: str) -> bool:

@@ -21,6 +21,8 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from markerjit.elf.written_in_rust import without_linker
+
 _TYPES = {
     "a": "i8", "b": "bool", "c": "char", "d": "f64", "e": "str", "f": "f32", "h": "u8",
     "i": "isize", "j": "usize", "l": "i32", "m": "u32", "n": "i128", "o": "u128", "p": "_",
@@ -34,7 +36,6 @@ _NUMBER = re.compile(r"([0-9a-zA-Z]{0,11})_")
 _LABEL = re.compile(r"(?:s([0-9a-zA-Z]{0,11})_)?(u?)(0|[1-9][0-9]{0,6})_?")
 _NESTED = re.compile(r"(?:N[a-zA-Z])*")
 _HEX = re.compile(r"([0-9a-f]*)_")
-_OF_LINKER = re.compile(r"\.llvm\.[0-9A-F]+(?:@+[0-9A-F]*)?$")
 _CLOSURE = re.compile(r"\{closure(?::[^{}#]*)?#[0-9]+\}")
 _BARE = re.compile(r"[\w:]+")
 _DIGITS = {digit: value for value, digit in enumerate(
@@ -135,7 +136,7 @@ class _Reader:
         suffix = self._text[self._at : -1]
         if suffix and suffix[0] not in ".$":
             raise _Unknown
-        return name + _OF_LINKER.sub("", suffix)
+        return name + without_linker(suffix)
 
     # What the grammar is made of.
 

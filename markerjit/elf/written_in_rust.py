@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 
+_OF_LINKER = re.compile(r"\.llvm\.[0-9A-F]+(?:@+[0-9A-F]*)?(?![0-9A-Za-z])")
 _HASH = re.compile(r"::h[0-9a-f]{16}$")
 _ESCAPED = re.compile(r"\$(SP|BP|RF|LT|GT|LP|RP|C|u[0-9a-f]{1,6})\$")
 _LETTERS = {
@@ -28,6 +29,12 @@ def as_in_rust(name: str) -> str:
         return name
     parts = name[: hashed.start()].split("::")
     return "::".join(map(_unescaped, parts))
+
+
+def without_linker(suffix: str) -> str:
+    """What follows a name in a symbol, without what only tells functions of one name apart, which
+    the linker optimised together."""
+    return _OF_LINKER.sub("", suffix)
 
 
 def _unescaped(part: str) -> str:

@@ -115,6 +115,8 @@ def test_braces_with_commas_are_short_for_names_and_those_of_a_lambda_are_not() 
             "_ZN3std2rt10lang_start28_$u7b$$u7b$closure$u7d$$u7d$17ha16d8e5c70b3654eE",
             "std::rt::lang_start::{{closure}}",
         ),
+        ("_ZN1w4area17hd6d06c9c7e0861f1E.llvm.5540057329546874339", "w::area"),
+        ("_ZN1w4area17hd6d06c9c7e0861f1E.llvm.55.cold", "w::area.cold"),
         ("_ZN4core3ops8function6FnOnce9call_once17hd6d06c9c7e0861fgE", None),  # no hash
         ("_ZN1a6_$u1b$17hd6d06c9c7e0861f1E", "a::$u1b$"),  # nothing that a terminal obeys
     ],
