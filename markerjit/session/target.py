@@ -389,14 +389,24 @@ class Target:
         if not seen.objects.sites:
             self.check_has_memory()  # else what ends would seem to have none
             problems = seen.objects.problems
-            raise NoMarkers(
-                f"process {self.pid} has no usable markers: {problems[0]}"
-                if problems
-                else f"process {self.pid} has no markers; was it built with marker.h, and not with "
-                "MJ_MODE=none? You can also name functions, such as func:malloc, and USDT probes: "
-                f"markerjit list {self.pid} --usdt"
-            )
+            raise NoMarkers(self._no_markers(problems))
         return matching(seen.objects.sites, name)
+
+    def _no_markers(self, problems: Sequence[object]) -> str:
+        """What to do where a process has no marker."""
+        if problems:
+            return f"process {self.pid} has no usable markers: {problems[0]}"
+        if self.seen.opened:
+            return (
+                f"process {self.pid} has no markers, but functions, calls or USDT probes that were "
+                f"named by a switch; markerjit status {self.pid} shows what is on, and markerjit "
+                f"off {self.pid} without a pattern ends all of it"
+            )
+        return (
+            f"process {self.pid} has no markers; was it built with marker.h, and not with "
+            "MJ_MODE=none? You can also name functions, such as func:malloc, and USDT probes: "
+            f"markerjit list {self.pid} --usdt"
+        )
 
     def _matching_usdt(self, name: ProbeName) -> tuple[Site, ...]:
         from markerjit.session.opened import with_stub_to_come

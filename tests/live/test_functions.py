@@ -438,6 +438,8 @@ def test_everything_is_off_again_whatever_is_on(target: Callable) -> None:
             for function in functions:
                 session.on(name_of(function))
             assert sum(marker.on for marker in session.status()) == len(functions)
+            with pytest.raises(markerjit.NoMarkers, match=f"markerjit off {program.pid} without"):
+                session.off("*")
             session.off()
             assert code_of(program) == before
         with pytest.raises(markerjit.NoMarkers, match="nothing is on"):

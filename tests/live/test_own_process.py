@@ -322,7 +322,8 @@ def test_foreign_sites_of_our_own_process_are_switched_by_another_process(
         library.own_start()
         for command in "on", "off":
             words = ["-m", "markerjit.cli.main", command, str(pid), name]
-            subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
+            done = subprocess.run([sys.executable, *words], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr  # it says, too, if it waited for a CPU
             for _ in range(5):
                 library.own_evaluated()
         assert library.own_stop() > 0
