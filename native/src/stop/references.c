@@ -53,6 +53,14 @@ static int look_for_range(void *subject, uint64_t word, struct mj_report *report
     return MJ_OK;
 }
 
+static struct window window_of(const struct search_for *all) {
+    if (!all->count)
+        return (struct window){0};
+    const struct mj_range *last = &all->ranges[all->count - 1];
+
+    return (struct window){all->ranges->start, last->start + last->size - all->ranges->start};
+}
+
 static void look_at_registers(struct search_for *all, const struct user_regs_struct *regs) {
     const uint64_t words[] = {regs->rip, regs->rax, regs->rbx, regs->rcx, regs->rdx, regs->rsi,
                               regs->rdi, regs->rbp, regs->rsp, regs->r8,  regs->r9,  regs->r10,
@@ -78,6 +86,7 @@ static void look_beside_stack(struct search_for *all, const struct user_regs_str
 static int find_stopped(void *arguments) {
     struct search_for *all = arguments;
     struct stopped stopped;
+    const struct window window = window_of(all);
     int status = stop_all(all->target, &stopped, all->report);
 
     if (status != MJ_OK)
@@ -86,9 +95,9 @@ static int find_stopped(void *arguments) {
         look_at_registers(all, &stopped.threads[i].regs);
         look_beside_stack(all, &stopped.threads[i].regs);
     }
-    status = search_stacks(all->target, &stopped, look_for_range, all, all->report);
+    status = search_stacks(all->target, &stopped, window, look_for_range, all, all->report);
     if (status == MJ_OK && all->everywhere)
-        status = search_everything(all->target, look_for_range, all, all->report);
+        status = search_everything(all->target, window, look_for_range, all, all->report);
     resume_all(&stopped, all->report);
     return status;
 }

@@ -71,6 +71,7 @@ struct search {
     const struct mj_target *target;
     look_fn *look;
     void *subject;
+    struct window window;
     int maps;                /* of maps_open; < 0: `memories` has all that there are */
     struct memory *asked;    /* those that the kernel was asked for */
     struct memory *memories; /* in order of address */
@@ -286,13 +287,33 @@ static int follow_frame(struct search *search, uint64_t stack_pointer) {
     return status == MJ_STACK_UNKNOWN ? MJ_OK : status;
 }
 
+static int may_be_frame(const uint64_t *words) {
+    return (words[SAVED_SEGMENTS] & ((1ul << SEGMENT_BITS) - 1)) == CODE_64;
+}
+
+static int is_in(struct window window, uint64_t word) { return word - window.start < window.size; }
+
+/* The next word that is in the window, or may begin a frame. There may be millions of words, such
+   as those of a heap that begins where a stack ends, and nearly all are neither. */
+static size_t next_of_interest(struct window window, const uint64_t *words, size_t at,
+                               size_t count) {
+    while (at + SAVED_WORDS <= count && !(is_in(window, words[at]) | may_be_frame(&words[at])))
+        at++;
+    while (at + SAVED_WORDS > count && at < count && !is_in(window, words[at]))
+        at++;
+    return at;
+}
+
 static int search_words(struct search *search, const uint64_t *words, size_t count) {
+    const struct window window = search->window;
     int status = MJ_OK;
 
-    for (size_t i = 0; i < count && status == MJ_OK; i++) {
+    for (size_t i = next_of_interest(window, words, 0, count); i < count && status == MJ_OK;
+         i = next_of_interest(window, words, i + 1, count)) {
         const uint64_t framed = i + SAVED_WORDS <= count ? framed_stack(&words[i]) : 0;
 
-        status = search->look(search->subject, words[i], search->report);
+        if (is_in(window, words[i]))
+            status = search->look(search->subject, words[i], search->report);
         if (status == MJ_OK && framed)
             status = follow_frame(search, framed);
     }
@@ -366,10 +387,19 @@ static void end_search(struct search *search) {
         close(search->maps);
 }
 
-int search_stacks(const struct mj_target *target, const struct stopped *stopped, look_fn *look,
-                  void *subject, struct mj_report *report) {
-    struct search search = {
-        .target = target, .look = look, .subject = subject, .report = report, .maps = -1};
+static struct search search_of(const struct mj_target *target, struct window window, look_fn *look,
+                               void *subject, struct mj_report *report) {
+    return (struct search){.target = target,
+                           .look = look,
+                           .subject = subject,
+                           .window = window,
+                           .report = report,
+                           .maps = -1};
+}
+
+int search_stacks(const struct mj_target *target, const struct stopped *stopped,
+                  struct window window, look_fn *look, void *subject, struct mj_report *report) {
+    struct search search = search_of(target, window, look, subject, report);
     int status = MJ_OK;
 
     if (stopped->count <= MOST_ASKED)
@@ -439,10 +469,9 @@ static int search_all_of(struct search *search, const struct memory *memory, int
     return status;
 }
 
-int search_everything(const struct mj_target *target, look_fn *look, void *subject,
-                      struct mj_report *report) {
-    struct search search = {
-        .target = target, .look = look, .subject = subject, .report = report, .maps = -1};
+int search_everything(const struct mj_target *target, struct window window, look_fn *look,
+                      void *subject, struct mj_report *report) {
+    struct search search = search_of(target, window, look, subject, report);
     int status = find_memories(&search);
     const int pagemap = pagemap_open(target->pid);
 
@@ -452,6 +481,12 @@ int search_everything(const struct mj_target *target, look_fn *look, void *subje
         close(pagemap);
     end_search(&search);
     return status;
+}
+
+static struct window window_of(const struct spans *spans) {
+    if (!spans->count)
+        return (struct window){0};
+    return (struct window){.start = spans->spans[0].address, .size = spans->reach};
 }
 
 static int look_for_span(void *subject, uint64_t word, struct mj_report *report) {
@@ -465,5 +500,5 @@ static int look_for_span(void *subject, uint64_t word, struct mj_report *report)
 
 int check_stacks(const struct mj_target *target, const struct stopped *stopped,
                  const struct spans *spans, struct mj_report *report) {
-    return search_stacks(target, stopped, look_for_span, (void *)spans, report);
+    return search_stacks(target, stopped, window_of(spans), look_for_span, (void *)spans, report);
 }
