@@ -19,24 +19,29 @@ from killed import use_hooked_library
 
 import markerjit
 from markerjit.remote import native
+from tests.support.processes import state_of
+from tests.support.timing import wait_until
 
 
 def main() -> int:
     use_hooked_library()
     library = native.library()
     pid, tid = map(int, sys.argv[1:])
-    stat = Path(f"/proc/{pid}/task/{tid}/stat")
     points: list[str] = []
     states: list[str] = []
     with markerjit.attach(pid) as session:
         session.enable("*", probe="count")
+        # They were stopped for that, and go back to sleep.
+        others = [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
+        others.remove(tid)
+        wait_until(lambda: {*map(state_of, others)} == {"S"}, "all others to sleep again")
 
         @ctypes.CFUNCTYPE(None, ctypes.c_char_p)
         def note(point: bytes) -> None:
             if point in (b"seized", b"interrupted"):
                 points.append(point.decode())
             if point == b"interrupted":
-                states.append(stat.read_text().rpartition(")")[2].split()[0])
+                states.append(state_of(tid))
 
         library.mj_race_begin()
         library.mj_race_call(note)
