@@ -7,7 +7,7 @@ is none, names stay as they are. Symbols of Rust's newer mangling are read here 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from types import ModuleType
 
@@ -82,17 +82,17 @@ def short_name(symbol: str) -> str:
     return demangled(symbol) if text == symbol else text
 
 
-def spellings(symbol: str, word: str = "") -> Iterator[str]:
+def spellings(symbol: str, words: Sequence[str] = ()) -> Iterator[str]:
     """How a function may be called: by its symbol, or as it was written in C++; with its parameters
     or without, with what a template returns or without, and without tags such as [abi:cxx11]. In
     Rust, with its generic arguments or without, and as the older mangling has it. All those, at
-    least, that have this word in them."""
+    least, that have these words in them."""
     yield symbol
     if symbol.startswith(OF_RUST):
-        yield from _spellings_of_rust(symbol, word)
+        yield from _spellings_of_rust(symbol, words)
         return
     text = demangled(symbol)
-    if text != symbol and word in text:
+    if text != symbol and all(word in text for word in words):
         start, end = parts_of(text)
         for written in dict.fromkeys((text, text[start:end], text[start:], text[:end])):
             yield written
@@ -100,13 +100,15 @@ def spellings(symbol: str, word: str = "") -> Iterator[str]:
                 yield bare
 
 
-def _spellings_of_rust(symbol: str, word: str) -> Iterator[str]:
+def _spellings_of_rust(symbol: str, words: Sequence[str]) -> Iterator[str]:
     v0 = _rust_v0()
-    if not v0.may_have(symbol, word):
+    if not all(v0.may_have(symbol, word) for word in words):
         return
-    text, brief = v0.written(symbol), v0.written_briefly(symbol)
-    if text and brief:
-        yield from dict.fromkeys((text, brief, v0.as_before(brief)))
+    if not (text := v0.written(symbol)):
+        return
+    yield text
+    brief = v0.written_briefly(symbol) if "<" in text else text
+    yield from {brief, v0.as_before(brief)} - {text}
 
 
 @cache

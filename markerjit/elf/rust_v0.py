@@ -132,7 +132,7 @@ class _Reader:
         """The whole symbol."""
         name = self._path(0, is_value=True)
         if self._text[self._at : self._at + 1].isupper():
-            self._skip_path(0)  # the crate that has this instance
+            self._skip(self._path, 0, False)  # the crate that has this instance
         suffix = self._text[self._at : -1]
         if suffix and suffix[0] not in ".$":
             raise _Unknown
@@ -215,9 +215,10 @@ class _Reader:
             return self._referred(self._path, depth + 1, is_value)
         if tag == "I":
             path = self._path(depth + 1, is_value)
-            arguments = self._list(self._argument, depth + 1)
             if self._brief:
+                self._skip(self._arguments, depth + 1)
                 return path
+            arguments = self._arguments(depth + 1)
             return f"{path}{'::' if is_value else ''}<{', '.join(arguments)}>"
         if tag in "MX":
             self._implementation(depth + 1)
@@ -240,12 +241,16 @@ class _Reader:
         """Where an implementation stands in the source, which is not written."""
         if self._has("s"):
             self._number()
-        self._skip_path(depth)
+        self._skip(self._path, depth, False)
 
-    def _skip_path(self, depth: int) -> None:
+    def _skip(self, read: Callable[..., object], *args: int | bool) -> None:
+        """An element that is not written: what it refers to is not read."""
         before, self._is_skipped = self._is_skipped, True
-        self._path(depth, is_value=False)
+        read(*args)
         self._is_skipped = before
+
+    def _arguments(self, depth: int) -> list[str]:
+        return self._list(self._argument, depth)
 
     def _argument(self, depth: int) -> str:
         """Of something generic."""

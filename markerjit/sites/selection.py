@@ -188,14 +188,15 @@ def is_named(glob: str, symbol: str) -> bool:
         return fnmatchcase(symbol, glob)  # also asked of each symbol of a C library
     return any(
         spelling == glob or fnmatchcase(spelling, glob)
-        for spelling in spellings(symbol, _word_of(glob))
+        for spelling in spellings(symbol, _words_of(glob))
     )
 
 
 @lru_cache
-def _word_of(glob: str) -> str:
-    """A word that is in all that a glob is of."""
-    return max(re.findall(r"\w+", glob.partition("[")[0]), key=len, default="")
+def _words_of(glob: str) -> tuple[str, ...]:
+    """Words that are in all that a glob is of, the longest first, which the fewest names have."""
+    words: list[str] = re.findall(r"\w+", glob.partition("[")[0])
+    return tuple(sorted(set(words), key=len, reverse=True))
 
 
 @lru_cache(1 << 10)
