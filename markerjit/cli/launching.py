@@ -35,21 +35,21 @@ def run_program(
             body(targets.Chosen([program.pid], by_pid=True), program)
         except markerjit.MarkerError as error:
             if not program.has_begun:
-                if isinstance(error, markerjit.NoMarkers):
-                    raise _of_file(error, program.pid, options.program[0]) from None
+                if isinstance(error, markerjit.NoMarkers | markerjit.UnknownMarker):
+                    _name_file(error, program.pid, options.program[0])
                 raise
             for line in (f"markerjit: {error}", *getattr(error, "__notes__", ())):
                 output.say(line, error=True)
         return program.wait()
 
 
-def _of_file(error: markerjit.NoMarkers, pid: int, program: str) -> markerjit.NoMarkers:
-    """The same, with the file as what to look at: the process has not begun, and will not."""
+def _name_file(error: markerjit.MarkerError, pid: int, program: str) -> None:
+    """Have an error name the file as what to look at: the process has not begun, and will not."""
     from shlex import quote  # a command says it seldom
     from shutil import which
 
     file = quote(which(program) or program)
-    return markerjit.NoMarkers(str(error).replace(f"list {pid} ", f"list {file} "))
+    error.args = (str(error).replace(f"list {pid} ", f"list {file} "),)
 
 
 def let_go(program: markerjit.Launched | None) -> None:

@@ -23,7 +23,7 @@ from markerjit.model import Mode, RemoteAddress, Site, UsdtSite
 from markerjit.patch.apply import Applied
 from markerjit.patch.request import Count, InC, Request
 from markerjit.probes.c.compile import compile_replacement
-from markerjit.probes.c.unit import split_probe
+from markerjit.probes.c.unit import PROBE_IN_C, split_probe
 from markerjit.probes.loaded import replacement_at
 from markerjit.probes.recorders import digest_of_objects
 from markerjit.session.copies import copies_of
@@ -43,7 +43,7 @@ def replace(switcher: Switcher, name: ProbeName, new: str) -> Applied:
     does."""
     if name.kind is not NameKind.FUNCTION or name.at_return or name.parts:
         raise BadArgument("function", name.text, "the name of one function, as func:NAME")
-    source, function = split_probe(new)
+    source, function = split_probe(new, "new", PROBE_IN_C)
     opening = Request(True, switcher.planner.strategy(None), Mode.JUMP, Count())
     with switcher.turn() as turn:
         original = _way_into(switcher, turn, name, opening)[1]

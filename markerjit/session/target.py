@@ -390,7 +390,7 @@ class Target:
             self.check_has_memory()  # else what ends would seem to have none
             problems = seen.objects.problems
             raise NoMarkers(self._no_markers(problems))
-        return matching(seen.objects.sites, name)
+        return matching(seen.objects.sites, name, f"markerjit list {self.pid} shows the markers")
 
     def _no_markers(self, problems: Sequence[object]) -> str:
         """What to do where a process has no marker."""

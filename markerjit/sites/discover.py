@@ -122,20 +122,20 @@ def discover_file(path: str) -> Objects:
     return collector.objects()
 
 
-def matching(sites: Sequence[Site], name: ProbeName) -> Sequence[Site]:
+def matching(sites: Sequence[Site], name: ProbeName, advice: str = "") -> Sequence[Site]:
     """The sites that a name matches.
 
-    Raises UnknownMarker, with the nearest names, when there are none, and Unsupported for a name
-    that is not of markers.
+    Raises UnknownMarker, with the nearest names, or else the advice, when there are none, and
+    Unsupported for a name that is not of markers.
     """
     if name.is_plain:
-        return _matching(sites, name)
+        return _matching(sites, advice, name)
     from markerjit.sites.selection import chosen
 
-    return chosen(name, partial(_matching, sites))
+    return chosen(name, partial(_matching, sites, advice))
 
 
-def _matching(sites: Sequence[Site], name: ProbeName) -> Lots:
+def _matching(sites: Sequence[Site], advice: str, name: ProbeName) -> Lots:
     check_is_marker(name)
     sites = Lots.of(sites)
     markers = sites.markers
@@ -146,7 +146,8 @@ def _matching(sites: Sequence[Site], name: ProbeName) -> Lots:
 
         named = Lots.of([site for site in named if is_meant(name, site)])
     if not named.lots:
-        raise UnknownMarker(name.text, () if selected else nearest(name.text, markers))
+        near = () if selected else nearest(name.text, markers)
+        raise UnknownMarker(name.text, near, advice=advice)
     return named
 
 

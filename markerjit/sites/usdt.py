@@ -161,7 +161,7 @@ def _matching(listed: UsdtSites, name: ProbeName) -> Iterable[UsdtSite]:
         near = () if notes else nearest(name.text, names)
         files = [problem for problem in listed.problems if isinstance(problem, BadFile)]
         wrong = next(iter((*notes, *files)), None)
-        advice = f"left out: {wrong}" if wrong else ""
+        advice = f"left out: {wrong}" if wrong else "markerjit list with --usdt shows the probes"
         raise UnknownMarker(name.text, near, what="USDT probe", advice=advice)
     named = [site for site in sites if site.signature.name in selected]
     if name.object:

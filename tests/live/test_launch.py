@@ -521,11 +521,13 @@ def test_program_that_cannot_be_traced_does_not_run(
     mark = tmp_path / "it ran"
 
     refused(["touch", mark], r"process \d+ has no markers.*: markerjit list \S+/touch --usdt$")
-    done = cli("trace", "nothing*", "--", start("truth_start"))
+    program = start("truth_start")
+    done = cli("trace", "nothing*", "--", program)
 
     assert not mark.exists()
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "markerjit: no marker matches 'nothing*'\n"
+    advice = f"markerjit list {program} shows the markers"
+    assert done.stderr == f"markerjit: no marker matches 'nothing*'; {advice}\n"
 
 
 def test_interrupt_before_there_is_a_program_starts_none(

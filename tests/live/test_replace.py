@@ -284,6 +284,7 @@ def test_a_controller_that_is_killed_leaves_what_another_one_reverts(
         (("func:square@main", "better"), "a function without a caller"),
         (("func:s*@truth_replaced", "better"), "functions (truth_replaced+"),
         (("func:square", "worse"), "there is no function worse"),
+        (("func:square", "no name"), "; it must be FILE.c:function"),
         (("func:square", ""), "give FILE:FUNCTION, or --revert"),
     ],
 )

@@ -263,11 +263,17 @@ class Linked(NamedTuple):
         return bytes(data)
 
 
-def split_probe(text: str) -> tuple[Path, str]:
-    """`FILE.c:function`, as it is given on the command line. Raises BadArgument."""
+PROBE_IN_C = "FILE.c:function"
+
+
+def split_probe(
+    text: str, argument: str = "probe", expected: str = f'"count", "record" or {PROBE_IN_C}'
+) -> tuple[Path, str]:
+    """`FILE.c:function`, as it is given on the command line, for an argument that may be what is
+    `expected`. Raises BadArgument."""
     file, colon, function = text.rpartition(":")
     if not colon or not file.endswith(".c") or not function.isidentifier():
-        raise BadArgument("probe", text, '"count", "record" or FILE.c:function')
+        raise BadArgument(argument, text, expected)
     from pathlib import Path  # most probes are not in C
 
     return Path(file), function
