@@ -25,7 +25,14 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from markerjit.arguments import check_is, check_seconds
-from markerjit.errors import BadArgument, MarkerError, NoMarkers, UnknownMarker
+from markerjit.errors import (
+    BadArgument,
+    MarkerError,
+    NoMarkers,
+    NoSuchProcess,
+    TargetGone,
+    UnknownMarker,
+)
 from markerjit.fleet.failed import Failed
 from markerjit.fleet.fleet import checked_pids
 from markerjit.fleet.follower import Follower, Kind, News
@@ -43,6 +50,9 @@ T = TypeVar("T")
 
 _AT_ONCE_S = 0.05
 """Time for new processes before the streams are polled again."""
+
+_PATIENCE_S = 10.0
+"""The longest time that a program waits for its markers whose family was not launched for them."""
 
 _REMOVE_S = 2
 _POLL_S = 0.001
@@ -105,7 +115,7 @@ class Family(Generic[T]):
         self._holds: dict[int, Hold] = {}
         self._leaving: list[tuple[Hold, ProcessMemory, float]] = []
         self._program = program
-        self._follower = Follower()
+        self._follower = Follower(program.patience if program else _PATIENCE_S)
         try:
             for pid in pids:
                 try:
@@ -264,10 +274,17 @@ class Family(Generic[T]):
 
     def _begin_held(self, hold: Hold) -> None:
         del self._holds[hold.pid]
-        self._members.begin(hold.pid)
+        problem = self._members.attempt(hold.pid)
+        self._members.note(hold.pid, problem)
         try:
             memory = hold.open_memory()
         except MarkerError:
+            if isinstance(problem, (NoSuchProcess, TargetGone)):
+                self.missed.append(
+                    f"process {hold.pid} ended before its markers were on, for which it waits "
+                    f"{hold.patience_s:g} s at most; what was found out about its file is kept, so "
+                    "the next time takes less"
+                )
             return  # it has ended
         try:
             if not hold.release(memory):

@@ -70,14 +70,16 @@ def _parent(pid: int) -> int:
 
 
 class Follower:
-    """Follows processes until `close`. Raises Refused where this process follows others already."""
+    """Follows processes until `close`. A program that one of them executes waits for its hold to be
+    left for `patience_s` at most. Raises Refused where this process follows others already."""
 
     _is_there = False
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float) -> None:
         if Follower._is_there:
             raise Refused("this process follows others already; end that first", try_again=True)
         self._is_open = Follower._is_there = True
+        self._patience_ms = round(patience_s * 1000)
 
     def follow(self, pid: int, *, is_ours: bool = False) -> None:
         """Follow a process, and from now on all that it starts. Raises what a stop raises, and
@@ -101,7 +103,9 @@ class Follower:
             target = native.NativeTarget(
                 pid=pid, pidfd=memory.pidfd, mem_fd=memory.fileno(), mapped=b"", mapped_size=0
             )
-            status = native.library().mj_follow(ctypes.byref(target), ctypes.byref(report))
+            status = native.library().mj_follow(
+                ctypes.byref(target), self._patience_ms, ctypes.byref(report)
+            )
         if status != native.OK:
             raise explain_failure(pid, status, report)
 

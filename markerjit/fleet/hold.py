@@ -29,7 +29,7 @@ class Hold:
 
     def __init__(self, launched: native.Launched) -> None:
         self.pid: int = launched.pid
-        self._patience_s: float = launched.patience_ms / 1000
+        self.patience_s: float = launched.patience_ms / 1000
         self._launched = launched
         self._was_inside = self._has_begun = self._released_in_time = False
         self._since = time.monotonic()
@@ -67,7 +67,7 @@ class Hold:
         """Let the program begin. Returns False where it may have begun by itself. Raises
         MarkerError where it has ended."""
         memory.write(RemoteAddress(self._launched.released), _RELEASED)
-        in_time = not self._has_begun and time.monotonic() - self._since < self._patience_s
+        in_time = not self._has_begun and time.monotonic() - self._since < self.patience_s
         self._released_in_time |= in_time
         return self._released_in_time
 

@@ -62,7 +62,8 @@ def launch(command: Sequence[str], *, patience: float = _PATIENCE_S) -> Launched
 class Launched:
     """A program that waits. It is to be let go by `go`, and otherwise killed at the end of the
     `with`. `pid` is its process, a child of this one; `has_begun` says whether it was let go.
-    Should this process hang, it begins by itself after `patience` seconds.
+    Should this process hang, it begins by itself after `patience` seconds. So do programs that it
+    executes and that are followed (Family).
 
     Raises Refused for what cannot be executed, or has rights that we have not; NotPermitted;
     Unsupported for a 32-bit program, and for one without room for a few instructions.
@@ -92,6 +93,7 @@ class Launched:
         if status != native.OK:
             raise _reason(self._path, status, report)
         self.pid: int = launched.pid
+        self.patience = patience
         self._hold = Hold(launched)
         self._pidfd = _open_pidfd(self.pid)
 

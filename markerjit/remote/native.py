@@ -320,7 +320,7 @@ def library() -> ctypes.CDLL:
     loaded.mj_launch.argtypes = [
         ctypes.c_char_p, words, ctypes.c_int32, ctypes.POINTER(Launched), report,
     ]  # fmt: skip
-    loaded.mj_follow.argtypes = [target, report]
+    loaded.mj_follow.argtypes = [target, ctypes.c_int32, report]
     loaded.mj_follow_next.argtypes = [ctypes.POINTER(Followed)]
     loaded.mj_follow_wait.argtypes = [u32]
     loaded.mj_follow_wait.restype = None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from tests.support.filters import KILL, answers, container_filter
 from tests.support.markers import has_arena
 from tests.support.processes import state_of, text_of
 from tests.support.programs import ROOT, Target, make
-from tests.support.timing import Limited, wait_until
+from tests.support.timing import HANG_S, Limited, wait_until
 
 TIMES = {"fork": 5, "quick": 30, "exec": 5, "vfork": 5, "threads": 5}
 in_every_way = pytest.mark.parametrize("way", TIMES)
@@ -397,6 +398,31 @@ def test_question_that_is_right_for_some_programs_is_no_end(build: Path) -> None
 
     assert done.returncode == 4
     assert [row["key"] for row in json.loads(done.stdout)["rows"]] == [[5]], done.stderr
+
+
+def test_program_that_did_not_wait_for_its_markers_is_named(build: Path) -> None:
+    """Its request begins only when its patience was over, and it has ended."""
+
+    def late(session: markerjit.Session) -> Any:
+        if os.readlink(f"/proc/{session.pid}/exe") == f"{build}/truth_start":
+            ended = os.pidfd_open(session.pid)
+            assert select.select([ended], [], [], HANG_S)[0]
+            os.close(ended)
+        return session.trace("truth_exit")
+
+    command = ["sh", "-c", f"{build}/truth_start exit 5; exit 4"]
+    with markerjit.launch(command) as program:
+        program.patience = 0.001
+        with markerjit.Family([program.pid], late, program=program) as family:
+            program.go()
+            while not family.is_over:
+                family.poll()
+                family.wait(0.02)
+            missed = family.missed
+
+    assert program.code == 4
+    (sentence,) = missed
+    assert re.match(r"process \d+ ended before its markers were on, .* waits 0.001 s", sentence)
 
 
 def test_child_of_ours_is_not_followed_by_us(target: Callable) -> None:

@@ -71,6 +71,7 @@ static struct {
     struct job *job;
     struct member *members;
     uint32_t count, room;
+    int32_t patience_ms;
     struct news *first, *last;
     struct mj_follow_totals totals;
     struct sigaction before; /* of the signal that wakes the follower */
@@ -239,7 +240,10 @@ static void executed(pid_t pid) {
     what.parent = (int32_t)status_number(pid, "PPid");
     const int filtered = status_number(pid, "Seccomp") != 0;
 
-    what.status = hold_stranger(pid, filtered, &what.hold, &report);
+    pthread_mutex_lock(&lock);
+    const int32_t patience_ms = family.patience_ms;
+    pthread_mutex_unlock(&lock);
+    what.status = hold_stranger(pid, filtered, patience_ms, &what.hold, &report);
     what.hold.pid = pid;
     MJ_RACE("follow: held");
     pthread_mutex_lock(&lock);
@@ -469,7 +473,7 @@ static int begin(void *arguments) {
     return status;
 }
 
-int mj_follow(const struct mj_target *target, struct mj_report *report) {
+int mj_follow(const struct mj_target *target, int32_t patience_ms, struct mj_report *report) {
     struct beginning all = {target, report};
     struct job job = {.work = begin, .arguments = &all};
 
@@ -484,6 +488,7 @@ int mj_follow(const struct mj_target *target, struct mj_report *report) {
     if (status == MJ_OK) {
         pthread_mutex_lock(&lock);
         const int known = member_of(target->pid) || add_member(target->pid);
+        family.patience_ms = patience_ms;
         pthread_mutex_unlock(&lock);
         if (known)
             ask(&job);

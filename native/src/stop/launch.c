@@ -45,7 +45,6 @@
 #define PAGE 4096ul
 #define CODE_32_BIT 0x23 /* the code segment of 32-bit programs */
 #define MOST_HEADERS 64
-#define STRANGERS_PATIENCE_MS 10000
 
 /* The loop, with its words behind it. rax is free at an entry point. */
 __asm__(".pushsection .rodata\n"
@@ -363,12 +362,13 @@ static int hold(const struct waiter *waiter, struct mj_launched *launched,
     return status;
 }
 
-int hold_stranger(pid_t pid, int filtered, struct mj_launched *launched, struct mj_report *report) {
+int hold_stranger(pid_t pid, int filtered, int32_t patience_ms, struct mj_launched *launched,
+                  struct mj_report *report) {
     const struct waiter waiter = {
         .pid = pid,
         .stranger = 1,
         .filtered = filtered,
-        .patience_ms = STRANGERS_PATIENCE_MS,
+        .patience_ms = patience_ms,
     };
 
     return hold(&waiter, launched, report);

@@ -313,9 +313,11 @@ struct mj_follow_totals {
  * Follow a process and all that it starts: see follow.c. Processes that it makes from now on are
  * reported by mj_follow_next, in the order of what happened to each. mj_follow_end lets all go.
  * The exit status of a child of ours that is followed is in its MJ_ENDED, and nowhere else: no
- * thread of ours may wait for it.
+ * thread of ours may wait for it. A program that is executed waits for `patience_ms` at most; the
+ * last call says it for the whole family.
  */
-MJ_EXPORT int mj_follow(const struct mj_target *target, struct mj_report *report);
+MJ_EXPORT int mj_follow(const struct mj_target *target, int32_t patience_ms,
+                        struct mj_report *report);
 
 /* The next of what has happened. Returns 0 if there is nothing more. */
 MJ_EXPORT int mj_follow_next(struct mj_followed *followed);
