@@ -519,7 +519,8 @@ class _Room:
             raise Refused(
                 f"the arena of process {self._arena.pid} has no room for the code of another "
                 "question, and nothing can be given back now: all are in use, a thread does not "
-                "stop, or a child shares the memory; switch markers off, or restart the process"
+                "stop, or a child shares the memory; name fewer at once, switch markers off, or "
+                "restart the process"
             )
         return address
 
