@@ -122,15 +122,16 @@ class Patches:
 
     @property
     def changed(self) -> int:
-        """How often the table was changed, by anybody."""
+        """Another number when the table was changed, by anybody: odd while it is written."""
         return self._control.number("patches_changed")
 
     @property
     def heads(self) -> int:
         """Another number when entries may have come, or say something else of their heads. Not for
-        a breakpoint that we have planted or removed in one that is known."""
+        a breakpoint that we have planted or removed in one that is known. While the table is
+        written, or after a controller has died in that, it is another one each time."""
         changed = self.changed
-        if changed != self._heads_at:
+        if changed % 2 or changed != self._heads_at:
             self._heads, self._heads_at = self._heads + 1, changed
         return self._heads
 
@@ -323,10 +324,16 @@ class Patches:
         return pages
 
     def _write(self, pages: Pages | PatchCopy) -> None:
+        """Write what is changed. Who reads without the lock may see a part of it, and learns by the
+        number that there is more to come. [seqlock.rst in the kernel's Documentation/locking]"""
         if pages.is_changed:
-            self._seen = (self._seen + 1) % (1 << 32)
-            self._control.write("patches_changed", self._seen)
+            self._note_changed((self._seen + 1) | 1)
             pages.write()
+            self._note_changed(self._seen + 1)
+
+    def _note_changed(self, number: int) -> None:
+        self._seen = number % (1 << 32)
+        self._control.write("patches_changed", self._seen)
 
 
 class Pages:

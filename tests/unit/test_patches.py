@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 
 import pytest
 
 from markerjit.abi import PatchEntry, patch_place
 from markerjit.arena.arena import Arena
-from markerjit.arena.patches import Head
+from markerjit.arena.patches import Head, Pages
 from markerjit.arena.store import MemoryStore
 from markerjit.errors import MarkerError, Refused
 from markerjit.model import Mode, RemoteAddress
@@ -237,11 +238,11 @@ def test_whoever_changed_the_table_meanwhile_is_seen() -> None:
     other.patches.mark(planted=[RemoteAddress(0x1000)])
     arena.patches.put([head(0x2000)])
 
-    assert arena.patches.changed == before + 2
+    assert arena.patches.changed == before + 2 * 2  # odd while each was written
     assert entry_at(arena, 0x1000).planted
 
 
-@pytest.mark.parametrize("fail_at", range(5))
+@pytest.mark.parametrize("fail_at", range(6))
 def test_a_write_that_fails_leaves_no_half_entry_and_is_made_again(fail_at: int) -> None:
     arena, store = arena_of(64)
     store.writes, store.fail_at = 0, fail_at
@@ -269,3 +270,34 @@ def test_a_plan_that_is_refused_changes_nothing() -> None:
     assert store.writes == 0
     arena.patches.put([head(0x1000 * number) for number in range(1, 13)])
     assert arena.control.now().patches_used == 12
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_who_looks_while_the_table_is_written_looks_again(
+    monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """A view reads without the lock: at each step of a change it may see a part of it."""
+    arena, store = arena_of(64)
+    writer, reader = arena.patches, make_arena(geometry_of(max_patches=64), store).patches
+    seen: dict[int, bool] = {}
+
+    class Died(Exception):
+        """The controller, between two writes."""
+
+    def written(pages: Pages) -> None:
+        seen[reader.heads] = reader.have([head(0x1000)])
+        if dies:
+            raise Died
+        write(pages)
+        seen[reader.heads] = reader.have([head(0x1000)])
+
+    write = Pages.write
+    monkeypatch.setattr(Pages, "write", written)
+    before = reader.heads
+    with suppress(Died):
+        writer.put([head(0x1000)])
+
+    after = reader.heads
+    assert after not in seen and before not in seen
+    assert set(seen.values()) == ({False} if dies else {False, True})
+    assert (reader.heads == after) is not dies

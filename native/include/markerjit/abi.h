@@ -542,7 +542,7 @@ struct mj_control {
     uint32_t trap_installed;       /* MJ_TRAP_... */
     uint32_t markers_used;
     uint32_t patches_used;    /* entries of the table that have an address */
-    uint32_t patches_changed; /* the number of changes to the table's entries of heads */
+    uint32_t patches_changed; /* another number after each change of the table; odd meanwhile */
     uint32_t units_used;
     uint32_t code_used; /* by the runtime and recorders; all other code is at the other end */
     uint32_t data_used; /* bytes of the data that were ever used */
