@@ -56,6 +56,8 @@ _PATIENCE_S = 10.0
 
 _REMOVE_S = 2
 _POLL_S = 0.001
+_NO_LIBRARY = 127
+"""With this the loader exits."""
 
 
 class Price(NamedTuple):
@@ -253,7 +255,9 @@ class Family(Generic[T]):
             self._alive.discard(news.pid)
             if self._program and news.pid == self._program.pid:
                 self._program.note_end(news.status)
-            self._holds.pop(news.pid, None)
+            hold = self._holds.pop(news.pid, None)
+            if hold and (hold.is_overdue or _has_begun(news.status)):
+                self._note_unseen(hold)
             self._note_end(news.pid, Ending(news.status & 0x7F, news.status >> 8 & 0xFF))
             return
         self._alive.add(news.pid)
@@ -279,12 +283,8 @@ class Family(Generic[T]):
         try:
             memory = hold.open_memory()
         except MarkerError:
-            if isinstance(problem, (NoSuchProcess, TargetGone)):
-                self.missed.append(
-                    f"process {hold.pid} ended before its markers were on, for which it waits "
-                    f"{hold.patience_s:g} s at most; what was found out about its file is kept, so "
-                    "the next time takes less"
-                )
+            if isinstance(problem, (NoSuchProcess, TargetGone)) and hold.is_overdue:
+                self._note_unseen(hold)
             return  # it has ended
         try:
             if not hold.release(memory):
@@ -293,6 +293,14 @@ class Family(Generic[T]):
             memory.close()
             return
         self._leaving.append((hold, memory, time.monotonic() + _REMOVE_S))
+
+    def _note_unseen(self, hold: Hold) -> None:
+        """Of a program that began by itself, and has ended before its markers were on."""
+        self.missed.append(
+            f"process {hold.pid} ended before its markers were on, for which it waits "
+            f"{hold.patience_s:g} s at most; what was found out about its file is kept, so the "
+            "next time takes less"
+        )
 
     def _remove_holds(self) -> None:
         """Take the holds away that were left meanwhile."""
@@ -326,3 +334,9 @@ class Family(Generic[T]):
             while self._leaving:
                 time.sleep(_POLL_S)
                 self._remove_holds()
+
+
+def _has_begun(status: int) -> bool:
+    """Whether a program that was held has begun, by its status at its end: in the hold it does not
+    exit, and before that the loader does only where a library is missing."""
+    return os.WIFEXITED(status) and os.WEXITSTATUS(status) != _NO_LIBRARY

@@ -59,6 +59,11 @@ class Hold:
             self._was_inside |= self._has_begun
         return self._has_begun
 
+    @property
+    def is_overdue(self) -> bool:
+        """Whether its patience is over by now, as far as can be told."""
+        return time.monotonic() - self._since >= self.patience_s
+
     def open_memory(self) -> ProcessMemory:
         """The memory of the program, which the caller closes. Raises MarkerError."""
         return ProcessMemory(self.pid, why_not=why_not)
@@ -67,7 +72,7 @@ class Hold:
         """Let the program begin. Returns False where it may have begun by itself. Raises
         MarkerError where it has ended."""
         memory.write(RemoteAddress(self._launched.released), _RELEASED)
-        in_time = not self._has_begun and time.monotonic() - self._since < self.patience_s
+        in_time = not self._has_begun and not self.is_overdue
         self._released_in_time |= in_time
         return self._released_in_time
 
