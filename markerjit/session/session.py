@@ -40,13 +40,13 @@ from markerjit.model import Event, Mode, Seccomp
 from markerjit.patch.apply import Applied
 from markerjit.patch.plan import Plan
 from markerjit.patch.request import Record, Request, as_mode
+from markerjit.patch.switchable import LeftOut
 from markerjit.probes.c.unit import Compiled
 from markerjit.probes.recorders import COUNT, RECORD, compiled_probe, nothing_read, probe_of
 from markerjit.ring.brakes import NO_BRAKES, Brakes
 from markerjit.ring.types import DEFAULT_TEXT, RecordType, Strings, Time
 from markerjit.session.clock import EarlyClock
 from markerjit.session.holding import take
-from markerjit.session.notes import left_out_by_notes
 from markerjit.session.probes_in_c import (
     has_probes_in_c,
     load_probe,
@@ -280,7 +280,11 @@ class Session(View):
             if compiled:
                 load_probe(turn, switcher, turn.target.matching(name), request, compiled)
             took = take(self._target, switcher.recorders, name, request, force=force)
-            notes = left_out_by_notes(self._target, name)
+            notes: tuple[LeftOut, ...] = ()
+            if name.is_of_stubs:
+                from markerjit.session.notes import left_out_by_notes
+
+                notes = left_out_by_notes(self._target, name)
             if not compiled and request.probe.question is None and not until_ns:
                 applied = switcher.switch_again(turn, name, request)
                 if is_plain and not notes:
