@@ -277,8 +277,8 @@ class Family(Generic[T]):
             self._members.note_end(member, ending)
 
     def _begin_held(self, hold: Hold) -> None:
+        problem = self._members.attempt(hold.pid)  # what ends here leaves it to be released
         del self._holds[hold.pid]
-        problem = self._members.attempt(hold.pid)
         self._members.note(hold.pid, problem)
         try:
             memory = hold.open_memory()
@@ -315,25 +315,30 @@ class Family(Generic[T]):
                 self._leaving.append((hold, memory, until))
 
     def _let_go(self) -> None:
-        """Release all that is held, with its markers off, and end the follower."""
+        """Release all that is held, with its markers off, and end the follower. Until its end it
+        holds what is executed, so that is looked for once more behind it."""
         with ExitStack() as stack:
+            stack.callback(self._release_all)
             stack.callback(self._follower.close)
-            while news := self._follower.next():
-                if news.kind is Kind.FORKED:
-                    # The markers of its parent may have been on when it was made.
-                    self._members.undo(news.pid)
-                elif news.kind is Kind.ENDED:
-                    self._take(news)
-                elif news.hold:
-                    self._holds[news.pid] = news.hold
-            for hold in self._holds.values():
-                # The hold stays where the program has not come to it yet.
-                with suppress(MarkerError), hold.open_memory() as memory:
-                    hold.release(memory)
-            self._holds.clear()
+            self._release_all()
             while self._leaving:
                 time.sleep(_POLL_S)
                 self._remove_holds()
+
+    def _release_all(self) -> None:
+        while news := self._follower.next():
+            if news.kind is Kind.FORKED:
+                # The markers of its parent may have been on when it was made.
+                self._members.undo(news.pid)
+            elif news.kind is Kind.ENDED:
+                self._take(news)
+            elif news.hold:
+                self._holds[news.pid] = news.hold
+        for hold in self._holds.values():
+            # The hold stays where the program has not come to it yet.
+            with suppress(MarkerError), hold.open_memory() as memory:
+                hold.release(memory)
+        self._holds.clear()
 
 
 def _has_begun(status: int) -> bool:

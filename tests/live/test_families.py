@@ -20,13 +20,14 @@ from typing import Any
 import pytest
 
 import markerjit
+from markerjit.fleet.follower import Follower
 from markerjit.proc.children import children_of
 from tests.support.commands import CLI, cli, one_line, python_started, running
 from tests.support.filters import KILL, answers, container_filter
 from tests.support.markers import has_arena
 from tests.support.processes import state_of, text_of
 from tests.support.programs import ROOT, Target, make
-from tests.support.timing import HANG_S, Limited, wait_until
+from tests.support.timing import HANG_S, Limited, wait_until, within
 
 TIMES = {"fork": 5, "quick": 30, "exec": 5, "vfork": 5, "threads": 5}
 in_every_way = pytest.mark.parametrize("way", TIMES)
@@ -423,6 +424,35 @@ def test_program_that_did_not_wait_for_its_markers_is_named(build: Path) -> None
     assert program.code == 4
     (sentence,) = missed
     assert re.match(r"process \d+ ended before its markers were on, .* waits 0.001 s", sentence)
+
+
+def test_program_executed_at_the_end_of_the_family_is_not_left_in_its_hold(
+    build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When all that was held is released already, and the follower still follows."""
+    pipe = tmp_path / "go"
+    os.mkfifo(pipe)
+    command = ["sh", "-c", f"read line <{pipe}; exec {build}/truth_start exit 5"]
+    close = Follower.close
+
+    def late(follower: Follower) -> None:
+        if pipe.exists():  # it may be called again
+            pipe.write_text("go\n")
+            pipe.unlink()
+            executes = f"{build}/truth_start"
+            wait_until(lambda: os.readlink(f"/proc/{program.pid}/exe") == executes, "it executes")
+        close(follower)
+
+    monkeypatch.setattr(Follower, "close", late)
+    with markerjit.launch(command) as program:
+        family = markerjit.Family(
+            [program.pid], lambda session: session.trace("*"), program=program
+        )
+        program.go()
+        family.close()
+        within(HANG_S, program.wait)
+
+    assert program.code == 5
 
 
 def test_child_of_ours_is_not_followed_by_us(target: Callable) -> None:

@@ -131,15 +131,18 @@ static struct timespec after(uint64_t ns) {
     return until;
 }
 
-static void forget_all(void) {
+static void forget_news(void) {
     for (struct news *news = family.first, *next; news; news = next) {
         next = news->next;
         free(news);
     }
+    family.first = family.last = NULL;
+}
+
+static void forget_members(void) {
     free(family.members);
     family.members = NULL;
     family.count = family.room = 0;
-    family.first = family.last = NULL;
 }
 
 int is_followed(pid_t pid) {
@@ -415,6 +418,9 @@ static int start(struct mj_report *report) {
 
     if (family.runs)
         return MJ_OK;
+    pthread_mutex_lock(&lock);
+    forget_news();
+    pthread_mutex_unlock(&lock);
     sigemptyset(&wakes.sa_mask);
     sigaction(bell(), &wakes, &family.before);
     memset(&family.totals, 0, sizeof family.totals);
@@ -453,7 +459,7 @@ static void end(void) {
     sigaction(bell(), &family.before, NULL);
     pthread_mutex_lock(&lock);
     family.job = NULL;
-    forget_all();
+    forget_members();
     pthread_mutex_unlock(&lock);
 }
 

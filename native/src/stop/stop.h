@@ -311,7 +311,8 @@ struct mj_follow_totals {
 
 /*
  * Follow a process and all that it starts: see follow.c. Processes that it makes from now on are
- * reported by mj_follow_next, in the order of what happened to each. mj_follow_end lets all go.
+ * reported by mj_follow_next, in the order of what happened to each. mj_follow_end lets all go;
+ * what has happened until then is still reported.
  * The exit status of a child of ours that is followed is in its MJ_ENDED, and nowhere else: no
  * thread of ours may wait for it. A program that is executed waits for `patience_ms` at most; the
  * last call says it for the whole family.
