@@ -21,6 +21,7 @@ import pytest
 
 import markerjit
 from markerjit.fleet.follower import Follower
+from markerjit.fleet.hold import Hold
 from markerjit.proc.children import children_of
 from tests.support.commands import CLI, cli, one_line, python_started, running
 from tests.support.filters import KILL, answers, container_filter
@@ -424,6 +425,35 @@ def test_program_that_did_not_wait_for_its_markers_is_named(build: Path) -> None
     assert program.code == 4
     (sentence,) = missed
     assert re.match(r"process \d+ ended before its markers were on, .* waits 0.001 s", sentence)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_program_that_cannot_see_us_waits_for_a_short_time(
+    build: Path, needs_tool: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In another pid namespace it cannot ask whether we are there."""
+    waits: list[float] = []
+    begin = markerjit.Family._begin_held
+
+    def noted(family: markerjit.Family[Any], hold: Hold) -> None:
+        waits.append(hold.patience_s)
+        begin(family, hold)
+
+    monkeypatch.setattr(markerjit.Family, "_begin_held", noted)
+    unshare = needs_tool("unshare", "util-linux")
+    command = [unshare, "--pid", "--fork", f"{build}/truth_start", "exit", "5"]
+    for words in (command, ["sh", "-c", 'exec "$@"', "sh", *command[3:]]):
+        with markerjit.launch(words, patience=600.0) as program:
+            with markerjit.Family(
+                [program.pid], lambda session: session.trace("*"), program=program
+            ) as family:
+                program.go()
+                while not family.is_over:
+                    family.poll()
+                    family.wait(0.02)
+            assert program.code == 5
+
+    assert waits == [10, 600]
 
 
 def test_program_executed_at_the_end_of_the_family_is_not_left_in_its_hold(

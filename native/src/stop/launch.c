@@ -45,6 +45,7 @@
 #define PAGE 4096ul
 #define CODE_32_BIT 0x23 /* the code segment of 32-bit programs */
 #define MOST_HEADERS 64
+#define BLIND_PATIENCE_MS 10000 /* of one that cannot ask whether our process is there */
 
 /* The loop, with its words behind it. rax is free at an entry point. */
 __asm__(".pushsection .rodata\n"
@@ -266,6 +267,13 @@ static int32_t controller_of(const struct waiter *waiter) {
     return waiter->stranger && !in_our_pid_namespace(waiter->pid) ? 0 : getpid();
 }
 
+static int32_t patience_of(const struct waiter *waiter) {
+    const int is_blind = !controller_of(waiter);
+
+    return is_blind && waiter->patience_ms > BLIND_PATIENCE_MS ? BLIND_PATIENCE_MS
+                                                               : waiter->patience_ms;
+}
+
 static void write_words(unsigned char *hold, const struct waiter *waiter) {
     const int stranger = waiter->stranger;
     const struct word words[] = {
@@ -273,7 +281,7 @@ static void write_words(unsigned char *hold, const struct waiter *waiter) {
         {mj_hold_question, stranger ? SYS_kill : SYS_getppid},
         {mj_hold_answer, stranger ? -ESRCH : getpid()},
         {mj_hold_waits, stranger},
-        {mj_hold_patience, waiter->patience_ms},
+        {mj_hold_patience, patience_of(waiter)},
     };
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -317,7 +325,7 @@ static int write_hold(const struct waiter *waiter, struct image *image,
         return fail(report, MJ_ERRNO, errno ? errno : EIO);
     memcpy(launched->code, hold, size);
     launched->place = image->place;
-    launched->patience_ms = waiter->patience_ms;
+    launched->patience_ms = patience_of(waiter);
     return MJ_OK;
 }
 
