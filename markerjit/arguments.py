@@ -37,6 +37,17 @@ def check_pid(value: object) -> None:
         raise BadArgument("pid", value, "the number of a process")
 
 
+def listed_pids(pids: Iterable[int]) -> list[int]:
+    """These pids, each checked. Raises BadArgument."""
+    try:
+        listed = list(pids)
+    except TypeError:
+        raise BadArgument("pids", pids, "numbers of processes") from None
+    for pid in listed:
+        check_pid(pid)
+    return listed
+
+
 def check_seconds(name: str, value: object) -> None:
     """Check that `value` is a number of seconds that sleep accepts."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)

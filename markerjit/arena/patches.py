@@ -324,8 +324,8 @@ class Patches:
         return pages
 
     def _write(self, pages: Pages | PatchCopy) -> None:
-        """Write what is changed. Who reads without the lock may see a part of it, and learns by the
-        number that there is more to come. [seqlock.rst in the kernel's Documentation/locking]"""
+        """Write what is changed. A reader without the lock may see a part of it. The number says
+        that there is more to come. [seqlock.rst in the kernel's Documentation/locking]"""
         if pages.is_changed:
             self._note_changed((self._seen + 1) | 1)
             pages.write()

@@ -326,6 +326,7 @@ class Family(Generic[T]):
                 self._remove_holds()
 
     def _release_all(self) -> None:
+        """Release what was made or executed, and not looked at yet."""
         while news := self._follower.next():
             if news.kind is Kind.FORKED:
                 # The markers of its parent may have been on when it was made.

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from markerjit.arguments import check_callable, check_pid
+from markerjit.arguments import check_callable, listed_pids
 from markerjit.errors import BadArgument, MarkerError, Refused
 from markerjit.fleet.failed import Failed
 from markerjit.model import Seccomp
@@ -178,12 +178,7 @@ class Fleet:
 
 def checked_pids(pids: Iterable[int]) -> list[int]:
     """The pids, of which there is one at least, and none twice. Raises BadArgument."""
-    try:
-        checked = list(pids)
-    except TypeError:
-        raise BadArgument("pids", pids, "numbers of processes") from None
-    for pid in checked:
-        check_pid(pid)
+    checked = listed_pids(pids)
     if not checked or len({*checked}) < len(checked):
         raise BadArgument("pids", pids, "numbers of processes, one at least and none twice")
     return checked

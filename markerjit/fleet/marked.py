@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from markerjit.arena.mapped import is_arena
-from markerjit.arguments import check_pid
-from markerjit.errors import BadArgument, MarkerError
+from markerjit.arguments import listed_pids
+from markerjit.errors import MarkerError
 from markerjit.memory import ProcessMemory, parse_maps, read_maps_text
 from markerjit.proc.permission import check_before_looking
 from markerjit.sites.marked import MarkedObjects
@@ -20,13 +20,7 @@ def find_marked(pids: Iterable[int]) -> list[int]:
     """Those of these processes that have markers, or the runtime, in their order. One that has
     ended, or cannot be looked at, is left out. A file that several have mapped is looked at in the
     first of them. Raises BadArgument."""
-    try:
-        listed = list(pids)
-    except TypeError:
-        raise BadArgument("pids", pids, "numbers of processes") from None
-    for pid in listed:
-        check_pid(pid)
-    objects = MarkedObjects()
+    listed, objects = listed_pids(pids), MarkedObjects()
     return [pid for pid in listed if _has_any(pid, objects)]
 
 

@@ -16,7 +16,7 @@ from markerjit.sites import NameKind, ProbeName
 
 def problems_of_notes(target: Target, name: ProbeName) -> tuple[BadNote, ...]:
     """What is wrong with the notes of the USDT probes that a name is of. Raises TargetGone."""
-    globs = [part.name for part in name.parts or (name,) if part.kind is NameKind.USDT]
+    globs = name.usdt_globs
     if not globs:
         return ()  # and nothing is imported
     from markerjit.sites.usdt import problems_of

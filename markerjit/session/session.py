@@ -281,7 +281,7 @@ class Session(View):
                 load_probe(turn, switcher, turn.target.matching(name), request, compiled)
             took = take(self._target, switcher.recorders, name, request, force=force)
             notes: tuple[LeftOut, ...] = ()
-            if name.is_of_stubs:
+            if name.usdt_globs:
                 from markerjit.session.notes import left_out_by_notes
 
                 notes = left_out_by_notes(self._target, name)

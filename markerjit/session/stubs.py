@@ -398,7 +398,7 @@ def taken_in(
     open already, and keep what they have, but for the `renewed` ones, which get another stub.
     Without `breakpoints` an entry may have the bytes of its exits: nothing else would open it."""
     addresses = {site.address for site in asked}
-    keeping = asked if breakpoints else _without_exits_of(asked)
+    keeping = asked if breakpoints else _without_exits_in(asked)
     seen = target.seen
     spans = [span for site in seen.objects.sites for span in spans_of(site)]
     closed: list[range] = []
@@ -412,10 +412,14 @@ def taken_in(
     return Taken(spans, {site.address for site in keeping}, closed, on)
 
 
-def _without_exits_of(sites: Sequence[UsdtSite]) -> list[UsdtSite]:
-    """These sites without the exits of those that are entries."""
-    entered = {(site.place.object, site.place.offset) for site in sites if site.leaves is None}
-    return [site for site in sites if (site.place.object, site.leaves) not in entered]
+def _without_exits_in(sites: Sequence[UsdtSite]) -> list[UsdtSite]:
+    """These sites without the exits that begin behind the first byte of an entry's jump."""
+    entries = {site.address for site in sites if site.leaves is None}
+    return [
+        site for site in sites
+        if site.leaves is None
+        or entries.isdisjoint(range(site.address - NEAR_LENGTH + 1, site.address))
+    ]  # fmt: skip
 
 
 def _take(taken: Taken, ready: Ready) -> None:

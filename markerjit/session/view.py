@@ -195,8 +195,7 @@ class View:
         while another one is on, too. The tables of providers know of these."""
         check_text("pattern", pattern)
         self._target.check_open()
-        name = parse_name(pattern)
-        globs = [part.name for part in name.parts or (name,) if part.kind is NameKind.USDT]
+        globs = parse_name(pattern).usdt_globs
         if not globs:
             return ()  # and nothing is imported
         from markerjit.session.usdt import usdt_needs_of

@@ -108,6 +108,11 @@ class ProbeName(NamedTuple):
         return not (self.parts or self.without or self.object or self.source)
 
     @property
+    def usdt_globs(self) -> list[str]:
+        """What it says of USDT probes, `provider:name`."""
+        return [part.name for part in self.parts or (self,) if part.kind is NameKind.USDT]
+
+    @property
     def is_of_stubs(self) -> bool:
         """Whether its sites are in code that nobody prepared for us, and so need stubs."""
         kinds = {part.kind for part in self.parts} or {self.kind}
